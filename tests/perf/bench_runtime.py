@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import logging
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from mvprune.runtime import backends, kernel, optimize
 
 DENSE = "torch fp32"
 DENSITIES = (0.03, 0.05, 0.1)
+ACTIVATIONS = {"fp32": "", "int8": ", int8 activations"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Case:
     tokens: int
     threads: int
     densities: tuple[float, ...] = DENSITIES
+    int8: bool = False  # whether int8 activations are measured too
     batch: int = 1
     rivals: bool = True  # whether all are measured, or only torch's dense fp32
 
@@ -47,11 +51,11 @@ class Case:
 
 
 CASES = (
-    Case(128, 1),
-    Case(128, 2),
+    Case(128, 1, int8=True),
+    Case(128, 2, int8=True),
     Case(384, 1, DENSITIES[:1]),
     *(Case(tokens, 1, DENSITIES[:1], rivals=False) for tokens in (16, 64, 512)),
-    *(Case(tokens, 1, DENSITIES[:1], batch, rivals=False) for batch in (8, 32) for tokens in (16, 128)),
+    *(Case(tokens, 1, DENSITIES[:1], batch=batch, rivals=False) for batch in (8, 32) for tokens in (16, 128)),
 )
 
 Seconds = dict[str, float]
@@ -65,6 +69,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="leaves the others out")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32], help="leaves the others out")
     parser.add_argument("--shape", choices=SHAPES, default="BERT-base")
+    parser.add_argument("--densities", type=float, nargs="+", help="in place of those of each case")
+    parser.add_argument("--cpu-time", action="store_true", help="of the calling thread: where other programs run too")
     parser.add_argument("--rivals", nargs="*", choices=BUILDERS, default=list(BUILDERS))
     parser.add_argument("--parts", action="store_true", help="prints where the time of a call goes, and nothing else")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the figures too")
@@ -79,14 +85,19 @@ def main() -> None:
         for case in CASES:
             if case.tokens in args.tokens and case.threads in args.threads and case.batch in args.batches:
                 rivals = [DENSE, *(args.rivals if case.rivals else ())]
-                found[case] = measured(case, args.shape, rivals, args.rounds, Path(scratch), absent)
+                if args.densities:
+                    case = replace(case, densities=tuple(args.densities))
+                calls = contenders(case, args.shape, rivals, Path(scratch), absent)
+                found[case] = in_turns(
+                    case, calls, args.rounds, time.thread_time if args.cpu_time else time.perf_counter
+                )
     show(found, absent)
     if args.json:
         args.json.write_text(json.dumps(report(found, absent), indent=2) + "\n")
 
 
-def measured(case: Case, shape: str, rivals: list[str], rounds: int, folder: Path, absent: dict[str, str]) -> Seconds:
-    """The least seconds of each contender; adds to `absent` what cannot run here, with the reason."""
+def contenders(case: Case, shape: str, rivals: list[str], folder: Path, absent: dict[str, str]) -> dict[str, Call]:
+    """The call of each contender; adds to `absent` what cannot run here, with the reason."""
     torch.set_num_threads(case.threads)
     ids = torch.randint(1000, 30_000, (case.batch, case.tokens), generator=torch.Generator().manual_seed(0))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -100,27 +111,28 @@ def measured(case: Case, shape: str, rivals: list[str], rounds: int, folder: Pat
         except CannotRunHere as reason:
             absent[name] = str(reason)
     for density in case.densities:
-        for masks in MASKS:
-            name = f"**sparse, {density:.0%}**, {masks} masks"
-            model: Any = optimize(pruned_bert(density, masks, shape=shape), tokens=case.batch * case.tokens)
+        for masks, activations in itertools.product(MASKS, ACTIVATIONS if case.int8 else ("fp32",)):
+            name = f"**sparse, {density:.0%}**, {masks} masks{ACTIVATIONS[activations]}"
+            tokens = case.batch * case.tokens
+            model: Any = optimize(pruned_bert(density, masks, shape=shape), tokens=tokens, activations=activations)
             say(f"{case}: {name}: {backends(model)}")
             calls[name] = lambda model=model: model(**inputs)
     if case == CASES[0]:
         fallback = optimize(pruned_bert(DENSITIES[0], "uneven", shape=shape), tokens=case.tokens, backend="csr")
         calls["sparse, 3%, uneven masks, without the kernel"] = lambda: fallback(**inputs)
-    return in_turns(case, calls, rounds)
+    return calls
 
 
-def in_turns(case: Case, calls: dict[str, Call], rounds: int) -> Seconds:
-    """The least seconds of each call."""
+def in_turns(case: Case, calls: dict[str, Call], rounds: int, clock: Callable[[], float]) -> Seconds:
+    """The least seconds of each call, by the clock."""
     best = dict.fromkeys(calls, float("inf"))
     with torch.inference_mode():
         for turn in range(rounds + 1):
             for name, call in calls.items():
-                start = time.perf_counter()
+                start = clock()
                 call()
                 if turn:  # the first round warms up
-                    best[name] = min(best[name], time.perf_counter() - start)
+                    best[name] = min(best[name], clock() - start)
                 time.sleep(0.02)  # until threads that spin for more work give up
     for name, seconds in best.items():
         say(f"{case}: {name}: {1000 * seconds:.1f} ms, {best[DENSE] / seconds:.2f}x")

@@ -12,6 +12,7 @@ import transformers
 from mvprune.artifact import ArtifactError, Manifest, read_manifest
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.runtime import load
+from mvprune.runtime.kernel import Activations
 from mvprune.sources.model_config import check_tokenizer
 from mvprune_core.forward import without_batch_effects
 from mvprune_core.hub import first_line
@@ -42,7 +43,12 @@ class Opened:
 
 
 def open_artifact(
-    directory: str | Path, *, task: str | None = None, base: str | Path | None = None, runtime: Runtime = "dense"
+    directory: str | Path,
+    *,
+    task: str | None = None,
+    base: str | Path | None = None,
+    runtime: Runtime = "dense",
+    activations: Activations = "fp32",
 ) -> Opened:
     """Verifies and loads an artifact with its tokenizer; nothing is downloaded and no code of the artifact is run.
 
@@ -51,6 +57,7 @@ def open_artifact(
         task: a task other than the manifest's.
         base: the base model's folder, for a delta artifact.
         runtime: dense or sparse, see `mvprune.load`.
+        activations: of the sparse runtime.
 
     Raises:
         ArtifactError: the artifact is not valid, or its model does not do such a task.
@@ -60,7 +67,7 @@ def open_artifact(
         known = get_task(task or manifest.dataset.name)
     except UnknownTask as error:
         raise ArtifactError(f"{error}" if task else f"manifest.json: dataset.name: {error}") from error
-    model: Any = load(directory, base, runtime=runtime)
+    model: Any = load(directory, base, runtime=runtime, activations=activations)
     if not (found := type(model).__name__).endswith(f"For{known.kind.head}"):
         raise ArtifactError(
             f"{directory}: the model must have the head {known.kind.head} for {known.kind.name}, the task "

@@ -10,6 +10,8 @@ import torch
 
 from mvprune.artifact import Manifest
 from mvprune.data.loading import Columns, DataError, load_validation
+from mvprune.runtime import Used, used
+from mvprune.runtime.kernel import Activations
 from mvprune_core.artifact_loading import Opened, Runtime, open_artifact
 from mvprune_core.errors import CompressionError
 from mvprune_core.forward import padding_side
@@ -31,6 +33,7 @@ class Evaluated:
         manifest: of the artifact.
         task: the task's name.
         runtime: dense or sparse.
+        activations: int8 if a layer of the sparse runtime uses them, else fp32.
         rows: number of texts, questions or sentences that were evaluated.
         metrics: fractions, correlations or a perplexity, by name.
         recorded: the values of the same metrics in the manifest.
@@ -42,6 +45,7 @@ class Evaluated:
     manifest: Manifest
     task: str
     runtime: str
+    activations: str
     rows: int
     metrics: Mapping[str, float]
     recorded: Mapping[str, float]
@@ -57,6 +61,7 @@ def evaluate(
     columns: Columns = Columns(),  # noqa: B008 (immutable)
     base: str | Path | None = None,
     runtime: Runtime = "dense",
+    activations: Activations = "fp32",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluated:
     """Evaluates an artifact as `compress` did when it made it: the same data gives the same metrics.
@@ -69,30 +74,37 @@ def evaluate(
         columns: names of columns; None: found by name.
         base: the base model's folder, for a delta artifact.
         runtime: dense, on a GPU where there is one, or sparse, see `mvprune.load`.
+        activations: of the sparse runtime.
         progress: receives the number of inputs done and of all inputs.
 
     Raises:
         ArtifactError: the artifact is not valid.
         CannotEvaluate: what is wrong with the data, or between it and the model.
     """
-    opened = open_artifact(directory, task=task, base=base, runtime=runtime)
+    opened = open_artifact(directory, task=task, base=base, runtime=runtime, activations=activations)
     try:
         found = _data(opened, data, columns)
         import_packages(objective_of_kind(opened.task.kind).imports)
         metrics = _measure(opened, found, runtime, progress)
     except (DataError, CompressionError) as error:
         raise CannotEvaluate(str(error)) from error
+    runs = used(opened.loaded.model, runtime, activations)
     recorded = {name: opened.manifest.metrics.get(f"eval/{name}") for name in metrics}
     return Evaluated(
         manifest=opened.manifest,
         task=opened.task.name,
         runtime=runtime,
+        activations=runs.activations,
         rows=len(found.validation),
         metrics=metrics,
         recorded={name: value for name, value in recorded.items() if value is not None},
         same_data=_is_same(opened.manifest, found),
-        notes=(*found.columns, *found.notes),
+        notes=(*found.columns, *found.notes, *_runtime_notes(runs)),
     )
+
+
+def _runtime_notes(runs: Used) -> tuple[str, ...]:
+    return (f"activations stayed fp32: {runs.activations_reason}",) if runs.activations_reason else ()
 
 
 def _data(opened: Opened, path: str | Path | None, columns: Columns) -> TaskData:

@@ -11,6 +11,7 @@ import torch
 
 from mvprune.artifact import ArtifactError
 from mvprune.data.loading import DataError
+from mvprune.runtime.kernel import Activations
 from mvprune_core.artifact_loading import Opened, Runtime, open_artifact
 from mvprune_core.batching import Examples, Side
 from mvprune_core.errors import CompressionError
@@ -47,13 +48,20 @@ class Predictor:
             raise ArtifactError(error.message) from error
 
     @classmethod
-    def open(cls, directory: str | Path, *, base: str | Path | None = None, runtime: Runtime = "dense") -> Predictor:
+    def open(
+        cls,
+        directory: str | Path,
+        *,
+        base: str | Path | None = None,
+        runtime: Runtime = "dense",
+        activations: Activations = "fp32",
+    ) -> Predictor:
         """A predictor of an artifact; see `open_artifact`.
 
         Raises:
             ArtifactError: the artifact is not valid, or is for a task without answers (masked-lm).
         """
-        return cls(open_artifact(directory, base=base, runtime=runtime))
+        return cls(open_artifact(directory, base=base, runtime=runtime, activations=activations))
 
     def predict(self, inputs: Sequence[Input]) -> list[dict[str, Any]]:
         """One answer for each input.

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mvprune.cli._commands import CONNECTION
+from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._live import live
 from mvprune.cli._local import refusals
 from mvprune.cli._options import Parser, command_parser, connect, plain_parser
-from mvprune.cli._types import path
+from mvprune.cli._types import one_of, path
 from mvprune.common.exceptions import IntegrityError, NotFound, ServerUnreachable
 from mvprune.common.files import expanded
 
@@ -59,6 +60,37 @@ def artifact_parser(name: str, example: str, details: str = "", *, connects: boo
     parser.add_argument("artifact", type=artifact_or_job, metavar="ARTIFACT|JOB", help=ARTIFACT_OR_JOB)
     parser.add_argument("--base", type=path, metavar="DIR", help="the base model's folder, for a delta artifact")
     return parser
+
+
+def add_activations(parser: Parser) -> None:
+    """The option for what the sparse runtime computes with."""
+    parser.add_argument(
+        "--activations",
+        type=one_of("fp32", "int8"),
+        default="fp32",
+        metavar="A",
+        help="of the sparse runtime: fp32 (default), or int8 in the layers that it makes faster on this machine",
+    )
+
+
+def add_runtime(parser: Parser, default: str) -> None:
+    """The options for the runtime; `check_runtime` has what the parser cannot check."""
+    names = ("dense", "sparse")
+    shown = " or ".join(f"{name} (default)" if name == default else name for name in names)
+    parser.add_argument("--runtime", type=one_of(*names), default=default, metavar="R", help=shown)
+    add_activations(parser)
+
+
+def check_runtime(args: argparse.Namespace) -> None:
+    """Checks that the runtime has the activations.
+
+    Raises:
+        LocalRefusal: it has not.
+    """
+    if args.activations != "fp32" and args.runtime != "sparse":
+        raise LocalRefusal(
+            f"--activations must be fp32 in the dense runtime, got {args.activations}; pass --runtime sparse"
+        )
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mvprune.cli._artifacts import artifact_parser, fetched
+from mvprune.cli._artifacts import add_activations, artifact_parser, fetched
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._local import refusals
 from mvprune.cli._output import answer, print_fields, print_table
@@ -16,20 +16,21 @@ if TYPE_CHECKING:
     from mvprune.runtime import Latency
 
 _DETAILS = """Runs the model alternately in torch (fp32) and in the sparse runtime, on random tokens, and prints the
-minimum times. Nothing else should run on the machine meanwhile."""
+minimum times, and how far the outputs differ. Nothing else should run on the machine meanwhile."""
 
 
 def benchmark_command(argv: Sequence[str]) -> None:
     """Times an artifact, dense and sparse."""
     parser = artifact_parser(
         "benchmark",
-        "mvpctl benchmark out/ --batch 1 --tokens 128 --threads 1\n  mvpctl benchmark sst2-k3x9",
+        "mvpctl benchmark out/ --batch 1 --tokens 128 --threads 1\n  mvpctl benchmark sst2-k3x9 --activations int8",
         _DETAILS,
     )
     parser.add_argument("--batch", type=positive_number, default=1, metavar="N", help="examples a call; default 1")
     parser.add_argument("--tokens", type=positive_number, default=128, metavar="N", help="tokens each; default 128")
     parser.add_argument("--threads", type=positive_number, default=1, metavar="N", help="threads a call; default 1")
     parser.add_argument("--seconds", type=seconds, default=3.0, metavar="S", help="minimum duration; default 3")
+    add_activations(parser)
     args = parser.parse_args(argv)
     with refusals("runtime"):
         from mvprune.runtime import measure
@@ -43,6 +44,7 @@ def benchmark_command(argv: Sequence[str]) -> None:
                     threads=args.threads,
                     seconds=args.seconds,
                     base=args.base,
+                    activations=args.activations,
                 )
         except ValueError as error:  # a number that the model does not take
             raise LocalRefusal(str(error)) from error
@@ -64,7 +66,10 @@ def _print(found: Latency) -> None:
             ("a call", f"{found.batch} x {found.tokens} tokens, {_counted(found.threads, 'thread')}"),
             ("linear layers", layers),
             ("kernel", found.isa or "none"),
+            ("activations", found.activations),
+            ("difference", f"{found.difference:.2g} of the largest output"),
             *([("not sparse", found.reason)] if found.reason else []),
+            *([("not int8", found.activations_reason)] if found.activations_reason else []),
         ]
     )
 

@@ -19,11 +19,23 @@ if TYPE_CHECKING:
     from mvprune.runtime._load import load
     from mvprune.runtime._measure import Latency, measure, model_bytes
     from mvprune.runtime._optimize import optimize
-    from mvprune.runtime._used import NoKernelWarning, Used, used
+    from mvprune.runtime._used import Fp32ActivationsWarning, NoKernelWarning, Used, used
 
-__all__ = ["Latency", "NoKernelWarning", "Used", "backends", "load", "measure", "model_bytes", "optimize", "used"]
+__all__ = [
+    "Fp32ActivationsWarning",
+    "Latency",
+    "NoKernelWarning",
+    "Used",
+    "backends",
+    "load",
+    "measure",
+    "model_bytes",
+    "optimize",
+    "used",
+]
 
 _HOMES = {
+    "Fp32ActivationsWarning": "mvprune.runtime._used",
     "Latency": "mvprune.runtime._measure",
     "NoKernelWarning": "mvprune.runtime._used",
     "Used": "mvprune.runtime._used",

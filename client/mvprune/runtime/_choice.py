@@ -22,8 +22,8 @@ from torch.nn.functional import linear
 from mvprune.common.files import replace_text
 from mvprune.runtime import kernel
 from mvprune.runtime._elements import Elements
-from mvprune.runtime._linear import CsrLinear, KernelLinear, SparseLinear
-from mvprune.runtime.kernel import Stored
+from mvprune.runtime._linear import CsrLinear, Int8Linear, KernelLinear, SparseLinear
+from mvprune.runtime.kernel import Activations, Stored
 
 DENSITIES = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 """What is measured; a layer takes what is fastest at the next of them, and is left dense above the last."""
@@ -31,10 +31,11 @@ DENSITIES = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 _SECONDS = 0.05  # of one measurement, at least
 _SURE_SECONDS = 0.5  # of one that would leave a layer dense
 _ROUNDS = 5
+_CLOSE = 1.5  # times as slow as the fastest
 
 
 class Choices:
-    """The fastest backend for a layer on this machine: "kernel", "csr" or "dense".
+    """The fastest backend for a layer on this machine: "kernel", "int8", "csr" or "dense".
 
     What was measured is kept in the user's cache; a file there that cannot be read or written is as good as none.
 
@@ -42,16 +43,21 @@ class Choices:
         tokens: examples × length that a call is expected to have.
         threads: of a call.
         values: as the kernel stores the weights.
+        activations: int8: the kernel may also round a layer's input to int8, if it has an instruction for that.
     """
 
     _purpose: ClassVar[str] = ""  # where it is not inference: part of what is kept
 
-    def __init__(self, tokens: int, threads: int, values: Stored) -> None:
+    def __init__(self, tokens: int, threads: int, values: Stored, activations: Activations = "fp32") -> None:
         self._tokens, self._threads, self._values = tokens, threads, values
+        self._backends = ["kernel", "csr"]
+        if activations == "int8" and kernel.multiplies_bytes():
+            self._backends.insert(0, "int8")
         self._path = _cache_folder() / "runtime.json"
         isa = f"{kernel.isa()} {kernel.digest()[:16]}" if kernel.isa() else "no kernel"
         versions = f"mvprune {version('mvprune')}, torch {torch.__version__}"
         self._machine = f"{_processor()}, {isa}, {versions}, {threads} threads, {values}"
+        self._machine += ", int8 activations" * ("int8" in self._backends)
         self._times: dict[str, dict[str, float]] = _read(self._path).get(self._machine, {})
 
     def backend(self, shape: tuple[int, int], density: float) -> str:
@@ -82,14 +88,18 @@ class Choices:
                 rivals = self._rivals(torch.from_numpy(weight), torch.zeros(shape[0]))
                 calls = {name: partial(rival, x) for name, rival in rivals.items()}
                 times = fastest(calls, _SECONDS)
-                # A busy machine delays threads that wait for each other, and a layer left dense costs the most.
-                return fastest(calls, _SURE_SECONDS) if times["dense"] == min(times.values()) else times
+                if times["dense"] == min(times.values()):
+                    # A busy machine delays threads that wait for each other, and a layer left dense costs the most.
+                    return fastest(calls, _SURE_SECONDS)
+                # A call after a slow one starts from cold caches: close rivals are compared with each other only.
+                close = {name: calls[name] for name in calls if times[name] < _CLOSE * min(times.values())}
+                return times | (fastest(close, _SECONDS) if len(close) > 1 else {})
         finally:
             torch.set_num_threads(before)
 
     def _rivals(self, weight: Tensor, bias: Tensor) -> dict[str, Callable[[Tensor], object]]:
         rivals: dict[str, Callable[[Tensor], object]] = {"dense": lambda x: linear(x, weight, bias)}
-        for backend in ("kernel", "csr"):
+        for backend in self._backends:
             try:
                 layer = sparse_layer(backend, Elements.of(weight.numpy()), bias, self._values, self._threads)
                 layer(torch.zeros(1, weight.shape[1]))
@@ -120,7 +130,8 @@ def sparse_layer(
         return CsrLinear(weight, bias, threads=threads)
     if absent := kernel.load():
         raise RuntimeError(absent)
-    return KernelLinear(weight, bias, values=values, threads=threads)
+    layer = Int8Linear if backend == "int8" else KernelLinear
+    return layer(weight, bias, values=values, threads=threads)
 
 
 def fastest(rivals: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:

@@ -14,7 +14,8 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.runtime._compressed import REFUSED, Compressed
 from mvprune.runtime._elements import Elements
-from mvprune.runtime.kernel import Activation, Packed, Stored
+from mvprune.runtime.kernel import Activation, Packed, SparseMatrix, Stored
+from mvprune.runtime.quads import Quads
 
 LINEAR = (nn.Linear, Conv1D)
 
@@ -72,8 +73,11 @@ class KernelLinear(SparseLinear):
         self, weight: Elements, bias: Tensor | None, *, values: Stored = "fp32", threads: int | None = None
     ) -> None:
         super().__init__(weight.shape, bias, threads)
-        self.packed = Packed.pack(weight, values=values)
+        self.packed = self._pack(weight, values)
         self.nbytes = self.packed.nbytes
+
+    def _pack(self, weight: Elements, values: Stored) -> SparseMatrix:
+        return Packed.pack(weight, values=values)
 
     def forward(self, x: Tensor, residual: Tensor | None = None, activation: Activation = "none") -> Tensor:
         """activation(x Wᵀ + b) + residual.
@@ -96,6 +100,15 @@ class KernelLinear(SparseLinear):
             threads=self.threads,
         )
         return y.view(*x.shape[:-1], self.out_features)
+
+
+class Int8Linear(KernelLinear):
+    """On the native kernel, with activations and weights in int8; what `values` says is for other layers."""
+
+    backend = "int8"
+
+    def _pack(self, weight: Elements, values: Stored) -> SparseMatrix:
+        return Quads.pack(weight)
 
 
 class CsrLinear(SparseLinear):
@@ -142,7 +155,7 @@ def address(tensor: Tensor | None) -> int:
 
 
 def backends(model: nn.Module) -> dict[str, int]:
-    """How many linear layers run on which backend: kernel, csr, and the rest dense."""
+    """How many linear layers run on which backend: kernel, int8 (the kernel with int8 activations), csr, dense."""
     counts: Counter[str] = Counter()
     for module in model.modules():
         if isinstance(module, SparseLinear):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -9,11 +10,16 @@ import transformers
 
 from mvprune import artifact
 from mvprune.artifact import Base
-from mvprune.runtime._optimize import Replacement
+from mvprune.runtime._optimize import Replacement, check_activations
+from mvprune.runtime.kernel import Activations
 
 
 def load(
-    directory: str | Path, base: str | Path | Base | None = None, *, runtime: Literal["dense", "sparse"] = "dense"
+    directory: str | Path,
+    base: str | Path | Base | None = None,
+    *,
+    runtime: Literal["dense", "sparse"] = "dense",
+    activations: Activations = "fp32",
 ) -> transformers.PreTrainedModel:
     """Verifies an artifact and builds its model: a plain transformers model, dense, fp32, in evaluation mode.
 
@@ -26,15 +32,20 @@ def load(
             loaded with it share the memory of the tensors that training left unchanged, which are frozen.
         runtime: "sparse": for inference on a CPU, each pruned layer that is faster so computes from its non-zeros,
             and its dense weight is never held (see `mvprune.runtime.optimize`).
+        activations: of the sparse runtime; int8: the inputs of layers are rounded to int8 where that is faster (see
+            `mvprune.runtime.optimize`).
 
     Warns:
         NoKernelWarning: once, the native kernel of the sparse runtime does not work here: torch computes, slower.
+        Fp32ActivationsWarning: once, no layer uses the requested int8 activations; the warning says why.
 
     Raises:
         ArtifactError: a file is missing or differs from the manifest, the files do not make a model, or the base model
             is not found.
-        ValueError: there is no such runtime.
+        ValueError: there is no such runtime, or it has no such activations.
     """
     if runtime not in ("dense", "sparse"):
         raise ValueError(f"runtime must be dense or sparse, got {runtime!r}")
-    return artifact.load(directory, base, replacement=Replacement if runtime == "sparse" else None)
+    check_activations(activations, runtime == "sparse", "runtime='sparse'")
+    sparse = partial(Replacement, activations=activations)
+    return artifact.load(directory, base, replacement=sparse if runtime == "sparse" else None)

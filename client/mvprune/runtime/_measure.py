@@ -18,11 +18,12 @@ from mvprune.runtime._compressed import Compressed
 from mvprune.runtime._linear import SparseLinear, backends
 from mvprune.runtime._optimize import optimize
 from mvprune.runtime._used import used
+from mvprune.runtime.kernel import Activations
 
 
 @dataclass(frozen=True)
 class Latency:
-    """The minimum time of one call of a model, in seconds, and the conditions of the measurement.
+    """The minimum time of one call of a model, in seconds, what it changes, and the conditions of the measurement.
 
     Attributes:
         dense_seconds: the pruned model in torch, in fp32.
@@ -33,7 +34,11 @@ class Latency:
         threads: threads per call.
         isa: the native kernel's instruction set, "" if it is unavailable.
         reason: why the model does not use the sparse runtime, "" if it does.
-        layers: the number of linear layers by backend: kernel, csr, dense.
+        activations: int8 if a layer uses them, else fp32.
+        activations_reason: why no layer uses the requested int8 activations, "" if one does.
+        difference: the largest difference of an output (a logit) to the dense model's, as a fraction of the largest
+            output.
+        layers: the number of linear layers by backend: kernel, int8, csr, dense.
         dense_bytes: memory of all parameters and buffers.
         sparse_bytes: the same for the sparse model, including compressed weights.
     """
@@ -46,6 +51,9 @@ class Latency:
     threads: int
     isa: str
     reason: str
+    activations: str
+    activations_reason: str
+    difference: float
     layers: Mapping[str, int]
     dense_bytes: int
     sparse_bytes: int
@@ -59,6 +67,7 @@ def measure(
     threads: int = 1,
     seconds: float = 3.0,
     base: str | Path | None = None,
+    activations: Activations = "fp32",
 ) -> Latency:
     """Times an artifact, alternating dense and sparse, on random tokens.
 
@@ -69,10 +78,11 @@ def measure(
         threads: threads of torch and the kernel.
         seconds: minimum duration; at least five rounds are run.
         base: the folder of the base model, for a delta artifact.
+        activations: of the sparse runtime, see `optimize`.
 
     Raises:
         ArtifactError: the artifact is not valid.
-        ValueError: a number is less than 1, or `tokens` exceeds the model's positions.
+        ValueError: a number is less than 1, `tokens` exceeds the model's positions, or there are no such activations.
     """
     for name, value in (("batch", batch), ("tokens", tokens), ("threads", threads)):
         if value < 1:
@@ -82,11 +92,13 @@ def measure(
     try:
         dense = load(directory, base)
         inputs = _example(dense, batch, tokens)
-        sparse = optimize(load(directory, base), tokens=batch * tokens, threads=threads)
+        sparse = optimize(load(directory, base), activations=activations, tokens=batch * tokens, threads=threads)
         with torch.inference_mode():
+            difference = _difference(sparse(**inputs)[0], dense(**inputs)[0])
             best = fastest({"dense": lambda: dense(**inputs), "sparse": lambda: sparse(**inputs)}, seconds)
     finally:
         torch.set_num_threads(before)
+    runs = used(sparse, activations=activations)
     return Latency(
         dense_seconds=best["dense"],
         sparse_seconds=best["sparse"],
@@ -95,7 +107,10 @@ def measure(
         tokens=tokens,
         threads=threads,
         isa=kernel.isa(),
-        reason=used(sparse).reason,
+        reason=runs.reason,
+        activations=runs.activations,
+        activations_reason=runs.activations_reason,
+        difference=difference,
         layers=backends(sparse),
         dense_bytes=model_bytes(dense),
         sparse_bytes=model_bytes(sparse),
@@ -112,6 +127,11 @@ def model_bytes(model: nn.Module) -> int:
         if isinstance(module, SparseLinear) and module.bias is not None:
             size += module.bias.nbytes
     return size
+
+
+def _difference(found: Tensor, wanted: Tensor) -> float:
+    largest = wanted.abs().max()
+    return float((found - wanted).abs().max() / largest) if largest else 0.0
 
 
 def _example(model: Any, batch: int, tokens: int) -> dict[str, Tensor]:

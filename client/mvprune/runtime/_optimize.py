@@ -18,8 +18,8 @@ from mvprune.runtime._elements import Elements
 from mvprune.runtime._embedding import StoredEmbedding, is_plain
 from mvprune.runtime._fusion import fuse
 from mvprune.runtime._linear import LINEAR
-from mvprune.runtime._used import warn_without_kernel
-from mvprune.runtime.kernel import Stored
+from mvprune.runtime._used import warn_without_int8, warn_without_kernel
+from mvprune.runtime.kernel import Activations, Stored
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -30,6 +30,7 @@ def optimize(
     model: Model,
     *,
     values: Stored = "fp32",
+    activations: Activations = "fp32",
     tokens: int = 128,
     threads: int | None = None,
     backend: Literal["auto", "kernel", "csr"] = "auto",
@@ -39,6 +40,9 @@ def optimize(
     Args:
         model: any model with `nn.Linear` or GPT-2's `Conv1D` layers, in fp32 on the CPU.
         values: the data type in which the native kernel stores weights.
+        activations: int8: where that is faster on this machine, the kernel rounds the input of a sparse layer to int8,
+            with a scale for each token and 512 features, and its weights to int8, with a scale for each row. Outputs
+            then differ by more than rounding; sums are exact. It needs a CPU with VNNI instructions.
         tokens: expected examples × length of a call. Backends are chosen for it; any other number works.
         threads: threads per call; by default as many as torch uses at that time.
         backend: the backend of every layer with at least half zeros. "auto" takes the fastest on this machine for the
@@ -49,15 +53,19 @@ def optimize(
 
     Warns:
         NoKernelWarning: once per process, if the native kernel is unavailable; torch then computes the layers.
+        Fp32ActivationsWarning: once per process, if no layer uses the requested int8 activations; the warning says why.
 
     Raises:
-        ValueError: the model is not in fp32 on the CPU, or was optimized before; or a number is less than 1.
+        ValueError: the model is not in fp32 on the CPU, or was optimized before; a number is less than 1; there are no
+            such activations, or `backend` does not have them.
         RuntimeError: the requested backend is unavailable on this machine.
     """
     for name, value in (("tokens", tokens), ("threads", threads)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
-    replacement = Replacement(model, values=values, tokens=tokens, threads=threads, backend=backend)
+    replacement = Replacement(
+        model, values=values, activations=activations, tokens=tokens, threads=threads, backend=backend
+    )
     for names, weight in _linear_weights(model):
         array = weight.detach().numpy()
         replacement.take(names, Unpacked(array.shape, array))
@@ -75,13 +83,16 @@ class Replacement(Generic[Model]):
         model: Model,
         *,
         values: Stored = "fp32",
+        activations: Activations = "fp32",
         tokens: int = 128,
         threads: int | None = None,
         backend: str = "auto",
     ) -> None:
         _check(model)
+        check_activations(activations, backend != "csr", "backend='auto' or 'kernel'")
         self._model, self._values, self._threads, self._backend = model, values, threads, backend
-        self._choices = Choices(tokens, threads or torch.get_num_threads(), values)
+        self._activations = activations
+        self._choices = Choices(tokens, threads or torch.get_num_threads(), values, activations)
 
     def take(self, names: Iterable[str], weight: Unpacked) -> bool:
         """Replaces the layers that have this weight, if they are faster without their zeros, or smaller as stored.
@@ -128,13 +139,28 @@ class Replacement(Generic[Model]):
         self._model.eval().requires_grad_(False)
         if self._backend == "auto":
             warn_without_kernel(self._model)
+            if self._activations == "int8":
+                warn_without_int8(self._model)
         fuse(self._model)
         return self._model
 
     def _choose(self, shape: tuple[int, int], density: float) -> str:
         if self._backend == "auto":
             return self._choices.backend(shape, density)
-        return self._backend if density <= DENSITIES[-1] else "dense"
+        wanted = "int8" if self._activations == "int8" else self._backend
+        return wanted if density <= DENSITIES[-1] else "dense"
+
+
+def check_activations(activations: str, possible: bool, remedy: str) -> None:
+    """Checks that there are such activations here.
+
+    Raises:
+        ValueError: there are not.
+    """
+    if activations not in ("fp32", "int8"):
+        raise ValueError(f"activations must be fp32 or int8, got {activations!r}")
+    if activations == "int8" and not possible:
+        raise ValueError(f"activations must be fp32 without the native kernel, got 'int8'; pass {remedy}")
 
 
 def _linear_weights(model: nn.Module) -> Iterator[tuple[list[str], Tensor]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -18,15 +19,16 @@ import numpy.typing as npt
 
 from mvprune.artifact.values import Values, encode_values, from_bfloat16
 from mvprune.runtime._elements import Elements
+from mvprune.runtime._layout import BAND, blocks, check_layout, lay_out
 
 Activation = Literal["none", "gelu", "gelu_tanh", "relu"]
 Stored = Literal["fp32", "bf16", "int8"]
+Activations = Literal["fp32", "int8"]
 
 _LIBRARY = Path(__file__).with_name("_native") / "libmvprune_kernel.so"
 _VARIABLE = "MVPRUNE_KERNEL"
 _REMEDY = "install mvprune from its source on this machine, with g++ or clang++"
 _ISAS = ("avx512", "avx2", "neon", "generic")
-_BAND = 256  # kBand of kernel.h
 _BLOCKS = (128, 256, 512, 1024)  # columns in a block; kWidestBlock of kernel.h is the last
 _RUN = 10  # non-zeros of a row in a block, on average, at least: fewer do not pay for loading the sums once more
 _KINDS = MappingProxyType({"fp32": (0, np.float32), "bf16": (1, np.uint16), "int8": (2, np.int8)})
@@ -35,7 +37,9 @@ _NO_ROW = 2  # the status of a call that says so
 _ACTIVATIONS = MappingProxyType({"none": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3})
 
 
-class _Matrix(ctypes.Structure):
+class Matrix(ctypes.Structure):
+    """The non-zeros of a matrix, as the library takes them."""
+
     _fields_ = (
         ("rows", ctypes.c_int64),
         ("columns", ctypes.c_int64),
@@ -45,6 +49,7 @@ class _Matrix(ctypes.Structure):
         ("indices", ctypes.c_void_p),
         ("values", ctypes.c_void_p),
         ("scales", ctypes.c_void_p),
+        ("offsets", ctypes.c_void_p),
         ("kind", ctypes.c_int32),
     )
 
@@ -53,7 +58,7 @@ class Product(ctypes.Structure):
     """activation(x Wᵀ + bias) + residual, as the library takes it."""
 
     _fields_ = (
-        ("matrix", ctypes.POINTER(_Matrix)),
+        ("matrix", ctypes.POINTER(Matrix)),
         ("bias", ctypes.c_void_p),
         ("residual", ctypes.c_void_p),
         ("y", ctypes.c_void_p),
@@ -83,6 +88,7 @@ def _library() -> tuple[ctypes.CDLL, str]:
     library.mvprune_choose.argtypes = (ctypes.c_char_p,)
     library.mvprune_choose.restype = ctypes.c_char_p
     pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.mvprune_has_dots.argtypes = ()
     library.mvprune_linear.argtypes = (pointer, pointer, number, ctypes.c_int32)
     library.mvprune_sample.argtypes = (pointer, pointer, pointer, pointer, number, ctypes.c_int32)
     library.mvprune_feed_forward.argtypes = (pointer, pointer, pointer, number, ctypes.c_int32)
@@ -130,14 +136,92 @@ def isa() -> str:
     return "" if load() else _library()[1]
 
 
+def multiplies_bytes() -> bool:
+    """Whether the instruction set in use has an instruction for products of bytes (VNNI): they are slow without it."""
+    return not load() and bool(library().mvprune_has_dots())
+
+
 @lru_cache(maxsize=1)
 def digest() -> str:
     """SHA-256 of the library: what was timed with another one says nothing of this; "" where there is none."""
     return hashlib.sha256(_LIBRARY.read_bytes()).hexdigest() if _LIBRARY.is_file() else ""
 
 
-class Packed:
-    """A sparse weight matrix, shape (out_features, in_features), as the kernel reads it. Immutable: threads share it.
+class SparseMatrix(ABC):
+    """A sparse weight matrix (out_features, in_features), as the kernel reads it. Immutable: threads share it."""
+
+    rows: int
+    columns: int
+    _matrix: Matrix
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+
+    def linear(
+        self,
+        x: int,
+        y: int,
+        tokens: int,
+        *,
+        bias: int = 0,
+        activation: Activation = "none",
+        residual: int = 0,
+        threads: int = 1,
+    ) -> None:
+        """y = activation(x Wᵀ + bias) + residual, on addresses of contiguous float32.
+
+        Args:
+            x: (tokens, in_features).
+            y: (tokens, out_features), written; must not overlap x, bias or residual.
+            tokens: of any number.
+            bias: (out_features,), or 0 for none.
+            activation: of the sum; "gelu" is the exact one, within 1e-6.
+            residual: (tokens, out_features), or 0 for none.
+            threads: at most, the caller's among them; they do not change the result.
+
+        Raises:
+            MemoryError: no memory for the transposed input.
+        """
+        product = self.product(bias, residual, y, activation)
+        done(_library()[0].mvprune_linear(ctypes.byref(product), x, tokens, threads))
+
+    def feed_forward(
+        self,
+        down: SparseMatrix,
+        x: int,
+        y: int,
+        tokens: int,
+        *,
+        bias: int = 0,
+        down_bias: int = 0,
+        activation: Activation = "gelu",
+        residual: int = 0,
+        threads: int = 1,
+    ) -> None:
+        """y = activation(x Wᵀ + bias) Downᵀ + down_bias + residual: both products of a feed-forward block in one call.
+
+        What lies between them stays transposed and in cache. Addresses and errors as in `linear`; y and residual have
+        down's out_features.
+
+        Raises:
+            MemoryError: no memory for the transposed input and the inner values.
+            ValueError: down does not take what this gives.
+        """
+        if down.columns != self.rows:
+            raise ValueError(f"down takes {down.columns} features, not {self.rows}")
+        up = self.product(bias, 0, 0, activation)
+        second = down.product(down_bias, residual, y, "none")
+        done(_library()[0].mvprune_feed_forward(ctypes.byref(up), ctypes.byref(second), x, tokens, threads))
+
+    def product(self, bias: int, residual: int, y: int, activation: Activation) -> Product:
+        """What the library takes; addresses as in `linear`."""
+        return Product(ctypes.pointer(self._matrix), bias, residual, y, _ACTIVATIONS[activation])
+
+
+class Packed(SparseMatrix):
+    """A matrix for activations in fp32.
 
     The non-zeros lie by bands of 256 rows, within a band by blocks of columns (narrower in denser matrices), within a
     block by rows, the fullest first. Stored are their columns within the block as uint16, their values, where each row
@@ -171,8 +255,8 @@ class Packed:
         self._check()
         self._matrix = self._structure()
 
-    def _structure(self) -> _Matrix:
-        return _Matrix(
+    def _structure(self) -> Matrix:
+        return Matrix(
             self.rows,
             self.columns,
             self._block,
@@ -181,6 +265,7 @@ class Packed:
             self._indices.ctypes.data,
             self._numbers.ctypes.data,
             None if self._scales is None else self._scales.ctypes.data,
+            None,
             _KINDS[self._values][0],
         )
 
@@ -200,30 +285,25 @@ class Packed:
         counts = np.bincount(rows, minlength=height)
         numbers, scales = encode_values(elements, counts, Values(values), sparse=True)
         block = next((size for size in _BLOCKS if size * len(rows) >= _RUN * height * width), _BLOCKS[-1])
-        blocks = _blocks(width, block)
-        run = rows * blocks + columns // block  # of a non-zero: what its row has in its block
-        sizes = np.bincount(run, minlength=height * blocks)
-        run_rows, run_blocks = np.divmod(np.arange(len(sizes)), blocks)
-        stored = np.lexsort((-sizes, run_blocks, run_rows // _BAND))
-        order = np.argsort(np.argsort(stored)[run], kind="stable")  # stable: columns go on rising
+        laid_out = lay_out((height, width), rows, columns, block)
         return cls(
             (height, width),
             values,
-            np.concatenate([[0], np.cumsum(sizes[stored])]),
-            (columns % block)[order].astype(np.uint16),
-            numbers[order],
+            laid_out.starts,
+            laid_out.indices,
+            numbers[laid_out.stored],
             None if scales is None else from_bfloat16(scales),
-            (run_rows[stored] % _BAND).astype(np.uint8),
+            laid_out.order,
             block,
         )
 
     def positions(self) -> npt.NDArray[np.int64]:
         """Where the stored weights lie in the matrix, as indices into its rows one after another, shape (weights,)."""
-        blocks = _blocks(self.columns, self._block)
-        runs = np.arange(self.rows * blocks)
-        tops = runs // (_BAND * blocks) * _BAND
-        heights = np.minimum(_BAND, self.rows - tops)
-        lefts = (runs - tops * blocks) // heights * self._block
+        count = blocks(self.columns, self._block)
+        runs = np.arange(self.rows * count)
+        tops = runs // (BAND * count) * BAND
+        heights = np.minimum(BAND, self.rows - tops)
+        lefts = (runs - tops * count) // heights * self._block
         firsts = (tops + self._order) * self.columns + lefts
         return np.repeat(firsts, np.diff(self._starts)).astype(np.int64) + self._indices
 
@@ -251,34 +331,6 @@ class Packed:
             if array is not None
         )
 
-    def linear(
-        self,
-        x: int,
-        y: int,
-        tokens: int,
-        *,
-        bias: int = 0,
-        activation: Activation = "none",
-        residual: int = 0,
-        threads: int = 1,
-    ) -> None:
-        """y = activation(x Wᵀ + bias) + residual, on addresses of contiguous float32.
-
-        Args:
-            x: (tokens, in_features).
-            y: (tokens, out_features), written; must not overlap x, bias or residual.
-            tokens: of any number.
-            bias: (out_features,), or 0 for none.
-            activation: of the sum; "gelu" is the exact one, within 1e-6.
-            residual: (tokens, out_features), or 0 for none.
-            threads: at most, the caller's among them; they do not change the result.
-
-        Raises:
-            MemoryError: no memory for the transposed input.
-        """
-        product = self.product(bias, residual, y, activation)
-        done(_library()[0].mvprune_linear(ctypes.byref(product), x, tokens, threads))
-
     def sample(self, grad: int, x: int, values: int, tokens: int, *, threads: int = 1) -> None:
         """values += (gradᵀ x) at the stored positions: the gradient of the weights for y = x Wᵀ and grad = ∂L/∂y.
 
@@ -296,76 +348,21 @@ class Packed:
         """
         done(_library()[0].mvprune_sample(ctypes.byref(self._matrix), grad, x, values, tokens, threads))
 
-    def feed_forward(
-        self,
-        down: Packed,
-        x: int,
-        y: int,
-        tokens: int,
-        *,
-        bias: int = 0,
-        down_bias: int = 0,
-        activation: Activation = "gelu",
-        residual: int = 0,
-        threads: int = 1,
-    ) -> None:
-        """y = activation(x Wᵀ + bias) Downᵀ + down_bias + residual: both products of a feed-forward block in one call.
-
-        What lies between them stays transposed and in cache. Addresses and errors as in `linear`; y and residual have
-        down's out_features.
-
-        Raises:
-            MemoryError: no memory for the transposed input and the inner values.
-            ValueError: down does not take what this gives.
-        """
-        if down.columns != self.rows:
-            raise ValueError(f"down takes {down.columns} features, not {self.rows}")
-        up = self.product(bias, 0, 0, activation)
-        second = down.product(down_bias, residual, y, "none")
-        done(_library()[0].mvprune_feed_forward(ctypes.byref(up), ctypes.byref(second), x, tokens, threads))
-
     def __reduce__(self) -> tuple[type[Packed], tuple[Any, ...]]:
         shape = (self.rows, self.columns)
         parts = (self._starts, self._indices, self._numbers, self._scales, self._order, self._block)
         return Packed, (shape, self._values, *parts)
 
-    def product(self, bias: int, residual: int, y: int, activation: Activation) -> Product:
-        """What the library takes; addresses as in `linear`."""
-        return Product(ctypes.pointer(self._matrix), bias, residual, y, _ACTIVATIONS[activation])
-
     def _check(self) -> None:
         """Checks what the kernel relies on: it reads only what lies within the arrays."""
         if self._block not in _BLOCKS:
             raise ValueError(f"blocks of {self._block} columns: they are of {', '.join(map(str, _BLOCKS))}")
-        runs = self.rows * _blocks(self.columns, self._block)
-        if min(self.rows, self.columns) < 0 or len(self._starts) != runs + 1:
-            raise ValueError(f"{len(self._starts)} starts do not fit the shape ({self.rows}, {self.columns})")
-        if self._starts[0] != 0 or self._starts[-1] != len(self._indices) or (np.diff(self._starts) < 0).any():
-            raise ValueError("the starts of the rows do not rise from 0 to the number of weights")
+        check_layout((self.rows, self.columns), self._block, self._starts, self._indices, self._order)
         if len(self._numbers) != len(self._indices):
             raise ValueError(f"there are {len(self._indices)} indices for {len(self._numbers)} weights")
-        if len(self._order) != runs:
-            raise ValueError(f"the order is of {len(self._order)} rows of blocks, not {runs}")
-        self._check_blocks()
         scales = self.rows if self._values == "int8" else 0
         if scales != (0 if self._scales is None else len(self._scales)):
             raise ValueError(f"there are not {scales} scales, one for every row")
-
-    def _check_blocks(self) -> None:
-        first = 0
-        for top in range(0, self.rows, _BAND):
-            height = min(_BAND, self.rows - top)
-            for left in range(0, max(1, self.columns), self._block):
-                if not np.array_equal(np.sort(self._order[first : first + height]), np.arange(height)):
-                    raise ValueError("the order of a block does not have each row of its band once")
-                indices = self._indices[self._starts[first] : self._starts[first + height]]
-                if (indices >= min(self._block, self.columns - left)).any():
-                    raise ValueError("an index lies outside its block of columns")
-                first += height
-
-
-def _blocks(columns: int, block: int) -> int:
-    return max(1, -(-columns // block))
 
 
 def done(status: int) -> None:

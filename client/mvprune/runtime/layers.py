@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from mvprune.runtime import kernel
-from mvprune.runtime.kernel import Activation, Packed, Product
+from mvprune.runtime.kernel import Activation, Product, SparseMatrix
 
 Numbers = Literal["float32", "float16", "int8", "int4"]
 
@@ -53,7 +53,7 @@ class _Embedding(ctypes.Structure):
 class Affine(NamedTuple):
     """x Wᵀ + bias; the address of the bias, or 0 for none."""
 
-    weight: Packed
+    weight: SparseMatrix
     bias: int
 
 

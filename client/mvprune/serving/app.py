@@ -23,6 +23,7 @@ from mvprune.serving.requests import Limits, Refused, parse_inputs, read_body
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1
+_RUNTIME = ("runtime", "runtime_reason", "activations", "activations_reason")
 
 
 def application(
@@ -32,14 +33,14 @@ def application(
 
     Args:
         predictor: what answers; it is called in one thread.
-        description: the JSON of GET /; GET /health returns its `runtime` and `runtime_reason` too.
+        description: the JSON of GET /; GET /health returns its `runtime` and `activations` too, with their reasons.
         limits: limits of requests.
         host_names: names by which clients may call the server, besides addresses and localhost.
     """
     batcher = Batcher(predictor, limits.max_batch, limits.max_waiting)
     model: asyncio.Task[None]
 
-    runtime = {name: description[name] for name in ("runtime", "runtime_reason") if name in description}
+    runtime = {name: description[name] for name in _RUNTIME if name in description}
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled():

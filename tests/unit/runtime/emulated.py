@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from mvprune.runtime import kernel
+from mvprune.runtime._layout import blocks
 
-_SIZES = (4, 2, 1, 2)  # of a number, by kind
+_SIZES = {0: 4, 1: 2, 2: 1, 3: 2, 5: 4}  # of a number, by kind; of a quad
 _INT4 = 4
 
 
@@ -45,6 +46,10 @@ class Emulated:
         """The name, where the emulated machine has that instruction set; for b"" the name of its only one."""
         with self._lock:
             return (name or b"neon") if self._ask(_number(ord("c")), _array(name + b"\0"), 0)[0] else None
+
+    def mvprune_has_dots(self) -> int:
+        """NEON has no such instruction here."""
+        return 0
 
     def mvprune_linear(self, product: Any, x: int, tokens: int, threads: int) -> int:
         wanted = product._obj
@@ -95,7 +100,8 @@ class Emulated:
     def _call(self, request: list[bytes], numbers: tuple[int, ...], y: int, size: int) -> int:
         with self._lock:
             status, answer = self._ask(b"".join(request), b"".join(map(_number, numbers)), size)
-        ctypes.memmove(y, answer, len(answer))
+        if not status:
+            ctypes.memmove(y, answer, len(answer))
         return status
 
     def _ask(self, request: bytes, rest: bytes, floats: int) -> tuple[int, bytes]:
@@ -128,7 +134,7 @@ def _floats(address: int | None, count: int) -> bytes:
 
 
 def _starts(matrix: Any) -> bytes:
-    runs = matrix.rows * kernel._blocks(matrix.columns, matrix.block)
+    runs = matrix.rows * blocks(matrix.columns, matrix.block)
     return ctypes.string_at(matrix.starts, 8 * (runs + 1))
 
 
@@ -142,10 +148,11 @@ def _matrix(matrix: Any) -> bytes:
         [
             *map(_number, (matrix.rows, matrix.columns, matrix.block, matrix.kind)),
             _array(_starts(matrix)),
-            _at(matrix.order, matrix.rows * kernel._blocks(matrix.columns, matrix.block)),
+            _at(matrix.order, matrix.rows * blocks(matrix.columns, matrix.block)),
             _at(matrix.indices, 2 * weights),
             _at(matrix.values, _SIZES[matrix.kind] * weights),
             _floats(matrix.scales, matrix.rows),
+            _floats(matrix.offsets, matrix.rows * blocks(matrix.columns, matrix.block)),
         ]
     )
 

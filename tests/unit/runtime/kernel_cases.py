@@ -22,7 +22,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": lambda v: v * 0.5 * (1 + _erf(v / math.sqrt(2))),
     "gelu_tanh": lambda v: 0.5 * v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
 }
-KERNEL_TESTS = ("test_kernel.py", "test_kernel_layers.py", "test_kernel_embedding.py")
+KERNEL_TESTS = ("test_kernel.py", "test_kernel_layers.py", "test_kernel_embedding.py", "test_kernel_quads.py")
 """The files that other builds of the library have to pass too: with sanitizers, and of another architecture."""
 
 EDGES = [0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100]

@@ -63,6 +63,7 @@ Matrix given_matrix() {
   matrix.indices = array<uint16_t>();
   matrix.values = array<uint8_t>();
   matrix.scales = array<float>();
+  matrix.offsets = array<int32_t>();
   return matrix;
 }
 

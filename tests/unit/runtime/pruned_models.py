@@ -43,6 +43,7 @@ needs_kernel = pytest.mark.skipif(bool(kernel.load()), reason=kernel.load() or "
 needs_layers = pytest.mark.skipif(
     kernel.isa() not in ("avx512", "avx2"), reason="layers are computed part by part here"
 )
+needs_int8 = pytest.mark.skipif(not kernel.multiplies_bytes(), reason="there are no products of bytes here")
 BACKENDS = (pytest.param("kernel", marks=needs_kernel), "csr")
 
 

@@ -150,6 +150,8 @@ def test_measured_against_dense(artifact: Path) -> None:
     assert sum(found.layers.values()) == 14
     assert found.isa == kernel.isa()
     assert found.sparse_bytes <= found.dense_bytes
+    assert 0 <= found.difference < 1e-5
+    assert (found.activations, found.activations_reason) == ("fp32", "")
 
 
 @pytest.mark.parametrize(

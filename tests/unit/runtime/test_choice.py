@@ -44,6 +44,46 @@ def test_the_fastest_is_chosen_and_kept(cache: Path, fake: list[set[str]]) -> No
     assert sorted(machine.split(", ")[-2] for machine in machines) == ["1 threads", "2 threads"]
 
 
+@pytest.mark.parametrize("possible", [True, False])
+def test_int8_activations_are_a_rival_where_they_are_asked_for(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, possible: bool
+) -> None:
+    seen: list[set[str]] = []
+
+    def fastest(rivals: Any, seconds: float) -> dict[str, float]:
+        seen.append(set(rivals))
+        return {name: {"int8": 1.0, "kernel": 2.0, "csr": 3.0, "dense": 4.0}[name] for name in rivals}
+
+    monkeypatch.setattr(_choice, "fastest", fastest)
+    monkeypatch.setattr(_choice.kernel, "multiplies_bytes", lambda: possible)
+    fp32 = Choices(128, 1, "fp32").backend(SHAPE, 0.05)
+    assert fp32 in ("kernel", "csr")  # the latter without a kernel
+    wanted = "int8" if possible and fp32 == "kernel" else fp32
+    assert Choices(128, 1, "fp32", "int8").backend(SHAPE, 0.05) == wanted
+    assert Choices(128, 1, "fp32", "int8").backend(SHAPE, 0.05) == wanted
+    assert Choices(128, 1, "fp32").backend(SHAPE, 0.05) == fp32
+    # Without the instruction, what was measured for fp32 counts.
+    assert len(seen) == (2 if possible else 1)
+    assert ["int8" in rivals for rivals in seen] == [False, wanted == "int8"][: len(seen)]
+
+
+def test_close_rivals_are_timed_again_without_the_others(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call after a slow one starts from cold caches, which decides between those that take nearly as long."""
+    found = [{"int8": 1.4, "kernel": 1.0, "csr": 1.6, "dense": 4.0}, {"int8": 0.8, "kernel": 0.9}]
+    seen: list[set[str]] = []
+
+    def fastest(rivals: Any, seconds: float) -> dict[str, float]:
+        seen.append(set(rivals))
+        return found[len(seen) - 1]
+
+    monkeypatch.setattr(_choice, "fastest", fastest)
+    monkeypatch.setattr(_choice, "sparse_layer", lambda *_: torch.nn.Identity())
+    monkeypatch.setattr(_choice.kernel, "multiplies_bytes", lambda: True)
+    choices = Choices(128, 1, "fp32", "int8")
+    assert choices.times(SHAPE, 0.05) == {"int8": 0.8, "kernel": 0.9, "csr": 1.6, "dense": 4.0}
+    assert seen == [{"int8", "kernel", "csr", "dense"}, {"int8", "kernel"}]
+
+
 def test_what_is_not_sparse_is_not_measured(fake: list[set[str]]) -> None:
     assert Choices(128, 1, "fp32").backend(SHAPE, 0.51) == "dense"
     assert Choices(128, 1, "fp32").backend((0, 8), 0.0) == "dense"

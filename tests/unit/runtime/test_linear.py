@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from torch.nn.functional import gelu, linear, relu
 from mvprune.runtime import kernel
 from mvprune.runtime._choice import sparse_layer
 from mvprune.runtime._elements import Elements
-from mvprune.runtime._linear import KernelLinear
+from mvprune.runtime._linear import Int8Linear, KernelLinear
 
 
 def matrix(rows: int, columns: int) -> np.ndarray:
@@ -53,6 +55,18 @@ def test_fewer_bits_are_smaller(values: kernel.Stored, tolerance: float) -> None
     exact, rounded = KernelLinear(Elements.of(weight), None), KernelLinear(Elements.of(weight), None, values=values)
     assert rounded.nbytes < exact.nbytes < weight.nbytes
     assert float((rounded(x) - exact(x)).abs().max() / exact(x).abs().max()) < tolerance
+
+
+@needs_kernel
+def test_int8_activations_are_near() -> None:
+    weight, bias, x = matrix(64, 600), torch.randn(64), torch.randn(2, 9, 600)
+    layer = sparse_layer("int8", Elements.of(weight), bias, "fp32", None)
+    wanted = linear(x, torch.from_numpy(weight), bias)
+    found = layer(x)
+    assert isinstance(layer, Int8Linear)
+    assert 0 < float((found - wanted).abs().max() / wanted.abs().max()) < 0.02
+    assert torch.equal(copy.deepcopy(layer)(x), found)
+    assert repr(layer).endswith("(in_features=600, out_features=64, backend=int8)")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -177,3 +177,54 @@ def test_benchmark(artifact: Artifact, capsys: pytest.CaptureFixture[str], monke
     out = capsys.readouterr().out
     assert "2 x 16 tokens, 1 thread" in out
     assert "ms" in out
+
+
+@pytest.mark.parametrize("command", ["serve", "evaluate", "benchmark"])
+def test_int8_activations(
+    artifact: Artifact,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    no_server: None,
+    command: str,
+) -> None:
+    """What computes is said, and why, wherever int8 is not faster or not possible."""
+    from mvprune.runtime import _choice, kernel  # at the top, it changes what other tests hand on to new processes
+
+    (tmp_path / "dev.tsv").write_text(DEV)
+    options = {
+        "serve": ["--address", "127.0.0.1:0", "--runtime", "sparse"],
+        "evaluate": ["--data", str(tmp_path / "dev.tsv"), "--runtime", "sparse"],
+        "benchmark": ["--seconds", "0.01", "--tokens", "16"],
+    }[command]
+
+    def run(activations: str, first: str) -> tuple[dict[str, Any], str]:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"{activations} {first}"))
+        monkeypatch.setattr(_choice, "fastest", lambda rivals, _: {name: float(name != first) for name in rivals})
+        assert main([command, str(artifact("sst2")), *options, "--activations", activations, "-o", "json"]) == 0
+        out, err = capsys.readouterr()
+        return json.loads(out), err
+
+    monkeypatch.setattr(kernel, "multiplies_bytes", lambda: not kernel.load())
+    assert run("fp32", "int8")[0]["activations"] == "fp32"
+    found, err = run("int8", "int8")
+    assert found["activations"] == ("fp32" if kernel.load() else "int8")
+    if not kernel.load():
+        assert "fp32" not in err
+        monkeypatch.setattr(kernel, "multiplies_bytes", lambda: False)
+        found, err = run("int8", "kernel")
+        assert found["activations"] == "fp32"
+        reason = f"the instruction set in use, {kernel.isa()}, has no products of bytes here (VNNI)"
+        if command == "evaluate":
+            assert f"activations stayed fp32: {reason}" in found["notes"]
+        else:
+            assert found["activations_reason"] == reason
+        if command == "serve":
+            assert f"warning: served with fp32 activations, not int8: {reason}\n" in err
+    if command != "benchmark":
+        assert main([command, str(artifact("sst2")), *options, "--runtime", "dense", "--activations", "int8"]) == 2
+        assert capsys.readouterr().err == (
+            "error: --activations must be fp32 in the dense runtime, got int8; pass --runtime sparse\n"
+        )
+    assert main([command, str(artifact("sst2")), "--activations", "int4"]) == 2
+    assert "--activations must be one of fp32, int8, got 'int4'" in capsys.readouterr().err

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune.cli._artifacts import artifact_parser, fetched
+from mvprune.cli._artifacts import add_runtime, artifact_parser, check_runtime, fetched
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._live import live
 from mvprune.cli._local import refusals
 from mvprune.cli._options import Parser
 from mvprune.cli._output import answer, print_fields, print_table
-from mvprune.cli._types import one_of, path, positive_number
+from mvprune.cli._types import path, positive_number
 from mvprune.common.threads import SPIN
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ that has data of its own takes its validation set: from the folder MVPRUNE_DATA,
 def evaluate_command(argv: Sequence[str]) -> None:
     """Evaluates an artifact on data."""
     args = _parser().parse_args(argv)
+    check_runtime(args)
     os.environ.setdefault(*SPIN)
     with refusals("worker"):
         import torch
@@ -44,6 +45,7 @@ def evaluate_command(argv: Sequence[str]) -> None:
                     columns=Columns(args.text_column, args.text_pair_column, args.label_column),
                     base=args.base,
                     runtime=args.runtime,
+                    activations=args.activations,
                     progress=progress.inputs,
                 )
         except CannotEvaluate as error:
@@ -62,9 +64,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--text-pair-column", metavar="NAME", help="column of the second text")
     parser.add_argument("--label-column", metavar="NAME", help="column of the label")
-    parser.add_argument(
-        "--runtime", type=one_of("dense", "sparse"), default="dense", metavar="R", help="dense (default) or sparse"
-    )
+    add_runtime(parser, "dense")
     parser.add_argument("--threads", type=positive_number, metavar="N", help="default: as many as torch takes")
     return parser
 
@@ -75,6 +75,7 @@ def _value(found: Evaluated) -> dict[str, Any]:
         "artifact": found.manifest.digest,
         "task": found.task,
         "runtime": found.runtime,
+        "activations": found.activations,
         "rows": found.rows,
         "metrics": found.metrics,
         "recorded": found.recorded,
@@ -89,6 +90,7 @@ def _print(found: Evaluated) -> None:
         [
             ("task", found.task),
             ("runtime", found.runtime),
+            *([("activations", found.activations)] if found.runtime == "sparse" else []),
             ("evaluated on", f"{found.rows:,} rows"),
             ("data", names[found.same_data]),
             *(("note", note) for note in found.notes),

@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune.cli._artifacts import artifact_parser, fetched
+from mvprune.cli._artifacts import add_runtime, artifact_parser, check_runtime, fetched
 from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._local import refusals
 from mvprune.cli._output import print_data
 from mvprune.cli._text import clean
-from mvprune.cli._types import memory, one_of, positive_number, seconds
+from mvprune.cli._types import memory, positive_number, seconds
 from mvprune.common.threads import SPIN
 from mvprune.common.units import percent
 from mvprune.sources.schemes import SERVER, UPLOAD
@@ -38,11 +38,12 @@ _NAMES = {"csr": "torch's sparse products", "dense": "dense torch"}
 def serve_command(argv: Sequence[str]) -> int:
     """Serves an artifact over HTTP until SIGTERM or Ctrl-C."""
     args = _parser().parse_args(argv)
+    check_runtime(args)
     os.environ.setdefault(*SPIN)
     with refusals("serve"):
         import torch
 
-        from mvprune.runtime import NoKernelWarning, used
+        from mvprune.runtime import Fp32ActivationsWarning, NoKernelWarning, used
         from mvprune.serving.app import application
         from mvprune.serving.requests import Limits
         from mvprune.serving.server import ModelStopped, listen, reserve_descriptors, run
@@ -62,15 +63,20 @@ def serve_command(argv: Sequence[str]) -> int:
             raise LocalRefusal(str(error)) from error
         if args.threads:
             torch.set_num_threads(args.threads)
-        warnings.simplefilter("ignore", NoKernelWarning)  # it is said below, with all other reasons
+        for said_below in (NoKernelWarning, Fp32ActivationsWarning):  # with all other reasons
+            warnings.simplefilter("ignore", said_below)
         with fetched(args) as source:
-            predictor = Predictor.open(source.folder, base=args.base, runtime=args.runtime)
+            predictor = Predictor.open(
+                source.folder, base=args.base, runtime=args.runtime, activations=args.activations
+            )
         predictor.predict([{field.name: "a" for field in predictor.fields}])  # the first one is slow
-        runs = used(predictor.opened.loaded.model, args.runtime)
+        runs = used(predictor.opened.loaded.model, args.runtime, args.activations)
         if runs.reason:
             print(
                 f"warning: served by {_NAMES[runs.runtime]}, not by the sparse runtime: {runs.reason}", file=sys.stderr
             )
+        if runs.activations_reason:
+            print(f"warning: served with fp32 activations, not int8: {runs.activations_reason}", file=sys.stderr)
         description = _description(predictor, runs, torch.get_num_threads(), limits)
         host, port = args.listen
         try:
@@ -115,9 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="a name that clients may call the server by, besides its addresses and localhost; may be repeated",
     )
-    parser.add_argument(
-        "--runtime", type=one_of("dense", "sparse"), default="sparse", metavar="R", help="sparse (default) or dense"
-    )
+    add_runtime(parser, "sparse")
     parser.add_argument("--threads", type=positive_number, metavar="N", help="default: as many as torch takes")
     limits = parser.add_argument_group("limits")
     limits.add_argument(
@@ -191,6 +195,8 @@ def _description(predictor: Predictor, runs: Used, threads: int, limits: Limits)
         "metrics": dict(manifest.metrics),
         "runtime": runs.runtime,
         "runtime_reason": runs.reason,
+        "activations": runs.activations,
+        "activations_reason": runs.activations_reason,
         "threads": threads,
         "input": {field.name: "required" if field.required else "optional" for field in predictor.fields},
         "max_tokens": opened.max_length,

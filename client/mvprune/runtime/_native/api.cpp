@@ -1,14 +1,11 @@
 // The library's functions for ctypes: no state but the threads, the scratch memory and the chosen instruction set.
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 
-#include "glibc.h"
 #include "kernel.h"
 #include "pool.h"
+#include "scratch.h"
 
 namespace mvprune {
 namespace {
@@ -34,76 +31,35 @@ const Isa* const kIsas[] = {
 
 std::atomic<const Isa*> chosen{nullptr};
 
-constexpr int64_t kLargestKept = 4 << 20;  // floats
-
-// Aligned memory, kept between calls.
-class Scratch {
- public:
-  // Null only when there is no memory: a request for nothing takes one number.
-  float* take(int64_t floats) {
-    floats = std::max<int64_t>(floats, 1);
-    if (floats > size_) {
-      release();
-      const size_t bytes = (static_cast<size_t>(floats) * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
-      memory_ = std::aligned_alloc(kAlignment, bytes);
-      if (!memory_) return nullptr;
-      size_ = floats;
-    }
-    return static_cast<float*>(memory_);
+bool supported(const Dots& some) {
+#if defined(__x86_64__)
+  if (&some == &kAvx512Vnni || &some == &kAvx512VlVnni) {
+    return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl");
   }
+#if MVPRUNE_HAS_AVXVNNI
+  if (&some == &kAvxVnni) return __builtin_cpu_supports("avxvnni");
+#endif
+#endif
+  return !some.fast;
+}
 
-  void release_above(int64_t floats) {
-    if (size_ > floats) release();
-  }
-
-  void release() {
-    std::free(memory_);
-    memory_ = nullptr;
-    size_ = 0;
-  }
-
- private:
-  static constexpr size_t kAlignment = 4096;
-  void* memory_ = nullptr;
-  int64_t size_ = 0;
+// The fastest first.
+const Dots* const kDots[] = {
+#if defined(__x86_64__)
+    &kAvx512Vnni,
+    &kAvxVnni,
+    &kAvx512VlVnni,
+    &kAvx512Dots,
+    &kAvx2Dots,
+#endif
+    &kBaselineDots,
 };
 
-// What a thread holds until it ends.
-struct Held {
-  Scratch scratch;
-  Scratch panels;  // of a whole call, for all its threads
-};
-
-thread_local Held held;
-
-pthread_once_t once = PTHREAD_ONCE_INIT;
-pthread_key_t at_thread_end;
-bool has_key = false;
-
-// This thread's memory; null when what frees it at the thread's end has no memory itself.
-Held* own() {
-  pthread_once(&once, [] {
-    has_key = !pthread_key_create(&at_thread_end, [](void* memory) {
-      static_cast<Held*>(memory)->scratch.release();
-      static_cast<Held*>(memory)->panels.release();
-    });
-  });
-  return has_key && !pthread_setspecific(at_thread_end, &held) ? &held : nullptr;
-}
-
-float* take_scratch(int64_t floats) {
-  Held* const memory = own();
-  return memory ? memory->scratch.take(floats) : nullptr;
-}
-
-float* take_panels(int64_t floats) {
-  Held* const memory = own();
-  return memory ? memory->panels.take(floats) : nullptr;
-}
-
-// Many examples at once need memory that the next call may not need.
-void release_large_panels() {
-  if (Held* const memory = own()) memory->panels.release_above(kLargestKept);
+const Dots* dots_for(const Isa& isa) {
+  for (const Dots* some : kDots) {
+    if (some->lanes == isa.lanes && supported(*some)) return some;
+  }
+  return nullptr;  // not reached: each instruction set has a slow one
 }
 
 // How x is cut: every block of tokens is whole vectors, as even as can be, and as many as there are threads if possible.
@@ -239,8 +195,13 @@ struct Pass {
   }
 
   void project(int64_t i) {
+    float* memory = take_scratch(isa.layer_scratch(*layer, length, group.width / isa.lanes));
+    if (!memory) {
+      out_of_memory = true;
+      return;
+    }
     const Tokens tokens = block(i % group.blocks);
-    isa.project(*layer, panel(i), tokens, products_of(i) + tokens.first * 3 * layer->query.matrix->rows);
+    isa.project(*layer, panel(i), tokens, products_of(i) + tokens.first * 3 * layer->query.matrix->rows, memory);
   }
 
   void finish(int64_t i) {
@@ -314,6 +275,9 @@ bool all_rows_exist(const Embedding& embedding, const int64_t* const* ids, int64
 }
 
 }  // namespace
+
+const Dots* dots = nullptr;
+
 }  // namespace mvprune
 
 using namespace mvprune;
@@ -325,10 +289,16 @@ MVPRUNE_EXPORT const char* mvprune_choose(const char* name) {
   for (const Isa* isa : kIsas) {
     if (supported(*isa) && (!*name || !std::strcmp(name, isa->name))) {
       chosen = isa;
+      __atomic_store_n(&dots, dots_for(*isa), __ATOMIC_RELAXED);
       return isa->name;
     }
   }
   return nullptr;
+}
+
+// Whether the chosen instruction set has an instruction for the products of quads.
+MVPRUNE_EXPORT int mvprune_has_dots() {
+  return dots->fast;
 }
 
 // y of x (tokens, columns). Returns 0, or 1 when there is no memory.

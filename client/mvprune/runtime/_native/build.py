@@ -83,14 +83,23 @@ def build(library: Path = LIBRARY, flags: Sequence[str] = ()) -> None:
 
 
 def _units(machine: str) -> Iterator[list[str]]:
-    """The arguments that compile each object file: the kernel once for every instruction set of the architecture."""
+    """The arguments that compile each object file: the kernel once for every instruction set of the architecture.
+
+    Instructions beyond a set's flags are enabled in the source, function by function.
+    """
     for name in ("api.cpp", "pool.cpp"):
         yield ["-c", str(SOURCES / name)]
     sets: dict[str, tuple[str, ...]] = {"kBaseline": ()}
+    dots: dict[str, tuple[str, ...]] = {}
     if machine == "x86_64":
         sets |= {"kAvx2": _AVX2, "kAvx512": _AVX512}
+        dots |= {"kAvxVnni": (*_AVX2, "-DMVPRUNE_AVXVNNI"), "kAvx512VlVnni": (*_AVX2, "-DMVPRUNE_VNNI")}
+        dots |= {"kAvx512Vnni": (*_AVX512, "-DMVPRUNE_VNNI")}
     for table, flags in sets.items():
         yield [*flags, f"-DMVPRUNE_ISA={table}", "-c", str(SOURCES / "kernel.cpp")]
+        dots[f"{table}Dots"] = flags
+    for table, flags in dots.items():
+        yield [*flags, f"-DMVPRUNE_DOTS={table}", "-c", str(SOURCES / "dots.cpp")]
 
 
 def _run(command: list[str]) -> str:

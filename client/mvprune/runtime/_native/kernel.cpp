@@ -7,24 +7,14 @@
 
 #include "attention.h"
 #include "embedding.h"
+#include "matrix.h"
+#include "panel.h"
 #include "passes.h"
+#include "quads.h"
 #include "simd.h"
 
 namespace mvprune {
 namespace {
-
-// Rows transposed back together.
-constexpr int64_t kTile = kLanes;
-
-int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
-int64_t blocks(const Matrix& matrix) { return larger(1, (matrix.columns + matrix.block - 1) / matrix.block); }
-
-int64_t bands(const Matrix& matrix) { return (matrix.rows + kBand - 1) / kBand; }
-
-Rows rows_of(const Matrix& matrix, int64_t band) { return {band * kBand, smaller((band + 1) * kBand, matrix.rows)}; }
 
 template <Values>
 struct Stored;
@@ -83,8 +73,6 @@ void accumulate(const Product& product, int64_t band, int64_t block, const float
   }
 }
 
-using Accumulate = void (*)(const Product&, int64_t, int64_t, const float*, float*);
-
 template <Values kind, int K = kVectors>
 Accumulate accumulate_for(int64_t vectors) {
   if constexpr (K > 1) {
@@ -97,6 +85,7 @@ Accumulate accumulate_for(Values kind, int64_t vectors) {
   switch (kind) {
     case Values::bf16: return accumulate_for<Values::bf16>(vectors);
     case Values::int8: return accumulate_for<Values::int8>(vectors);
+    case Values::quads: return __atomic_load_n(&dots, __ATOMIC_RELAXED)->accumulate_for(vectors);
     default: return accumulate_for<Values::fp32>(vectors);
   }
 }
@@ -117,85 +106,58 @@ void activate(Activation activation, float* sums, int64_t count) {
   }
 }
 
-// panel[column, token] = x[token, column], where a token has `stride` columns; lanes without a token are zero.
-void transpose_in(const float* x, int64_t stride, int64_t columns, Tokens tokens, int64_t width, float* panel) {
-  for (int64_t first = 0; first < width; first += kLanes) {
-    const int64_t filled = smaller(kLanes, tokens.last - tokens.first - first);
-    const float* in = x + (tokens.first + first) * stride;
-    int64_t column = 0;
-    if (filled == kLanes) {
-      for (; column + kTile <= columns; column += kTile) {
-        transpose_tile(in + column, stride, panel + column * width + first, width);
-      }
-    }
-    for (; column < columns; ++column) {
-      float* out = panel + column * width + first;
-      for (int64_t token = 0; token < filled; ++token) out[token] = in[token * stride + column];
-      for (int64_t token = filled; token < kLanes; ++token) out[token] = 0;
-    }
-  }
-}
-
-// y[token, row] = sums[row, token] + residual[token, row] for some rows of y (tokens, stride); the residual may be null.
-void transpose_out(const float* residual, float* y, int64_t stride, Rows rows, const float* sums, Tokens tokens, int64_t width) {
-  for (int64_t row = rows.first; row < rows.last; row += kTile, sums += kTile * width) {
-    const int64_t filled_rows = smaller(kTile, rows.last - row);
-    for (int64_t token = tokens.first; token < tokens.last; token += kLanes) {
-      const int64_t filled = smaller(kLanes, tokens.last - token);
-      const float* in = sums + (token - tokens.first);
-      float* out = y + token * stride + row;
-      const float* add = residual ? residual + token * stride + row : nullptr;
-      if (filled == kLanes && filled_rows == kTile) {
-        if (add) {
-          transpose_tile_and_add(in, width, out, stride, add);
-        } else {
-          transpose_tile(in, width, out, stride);
-        }
-        continue;
-      }
-      for (int64_t t = 0; t < filled; ++t) {
-        for (int64_t r = 0; r < filled_rows; ++r) {
-          out[t * stride + r] = in[r * width + t] + (add ? add[t * stride + r] : 0.0f);
-        }
-      }
-    }
-  }
-}
-
 // The same, to the y of a product.
 void transpose_out(const Product& product, Rows rows, const float* sums, Tokens tokens, int64_t width) {
   transpose_out(product.residual, product.y, product.matrix->rows, rows, sums, tokens, width);
 }
 
-// Finished sums of one band, for one panel.
-void multiply(const Product& product, int64_t band, const float* panel, int64_t vectors, float* sums) {
+// Floats of a block of the input that a matrix takes: of its panel, or of the panel in bytes.
+int64_t block_floats(const Matrix& matrix, int64_t width) {
+  return matrix.kind == Values::quads ? quantized_block(width) : matrix.block * width;
+}
+
+// Floats that `input_for` needs for a panel.
+int64_t input_floats(const Matrix& matrix, int64_t columns, int64_t width) {
+  return matrix.kind == Values::quads ? quantized_floats(columns, width) : 0;
+}
+
+// The input that a matrix takes, of a panel: itself, or what is then written to `bytes`.
+const float* input_for(const Matrix& matrix, const float* panel, int64_t columns, int64_t width, float* bytes) {
+  if (matrix.kind != Values::quads) return panel;
+  quantize(panel, columns, width, bytes);
+  return bytes;
+}
+
+// Finished sums of one band, for one input.
+void multiply(const Product& product, int64_t band, const float* input, int64_t vectors, float* sums) {
   const Matrix& matrix = *product.matrix;
   const Accumulate accumulate_band = accumulate_for(matrix.kind, vectors);
   for (int64_t block = 0; block < blocks(matrix); ++block) {
-    accumulate_band(product, band, block, panel + block * matrix.block * vectors * kLanes, sums);
+    accumulate_band(product, band, block, input + block * block_floats(matrix, vectors * kLanes), sums);
   }
   const Rows rows = rows_of(matrix, band);
   activate(product.activation, sums, (rows.last - rows.first) * vectors);
 }
 
-// Floats in a row of the panel.
-int64_t width_for(Tokens tokens) { return (tokens.last - tokens.first + kLanes - 1) / kLanes * kLanes; }
-
 // Of the first product of a feed-forward part, those that are kept at once.
 int64_t inner_rows(const Matrix& up) { return smaller(up.rows, kWidestBlock); }
 
 int64_t scratch(const Matrix& matrix, const Matrix* up, int64_t vectors) {
-  const int64_t rows = up ? up->columns + inner_rows(*up) + matrix.rows : matrix.columns + smaller(matrix.rows, kBand);
-  return rows * vectors * kLanes;
+  const int64_t width = vectors * kLanes;
+  if (!up) return (matrix.columns + smaller(matrix.rows, kBand)) * width + input_floats(matrix, matrix.columns, width);
+  return (up->columns + inner_rows(*up) + matrix.rows) * width + input_floats(*up, up->columns, width) +
+         input_floats(matrix, inner_rows(*up), width);
 }
 
 void linear(const Product& product, const float* x, Tokens tokens, int64_t part, int64_t parts, float* scratch) {
   const Matrix& matrix = *product.matrix;
   const int64_t width = width_for(tokens), last = bands(matrix) * (part + 1) / parts;
   float* sums = scratch + matrix.columns * width;
+  float* bytes = sums + smaller(matrix.rows, kBand) * width;
   transpose_in(x, matrix.columns, matrix.columns, tokens, width, scratch);
+  const float* input = input_for(matrix, scratch, matrix.columns, width, bytes);
   for (int64_t band = bands(matrix) * part / parts; band < last; ++band) {
-    multiply(product, band, scratch, width / kLanes, sums);
+    multiply(product, band, input, width / kLanes, sums);
     transpose_out(product, rows_of(matrix, band), sums, tokens, width);
   }
 }
@@ -265,27 +227,32 @@ void sample(const Matrix& matrix, const float* grad, const float* x, Tokens toke
 }
 
 // Finished sums of all bands.
-void multiply_all(const Product& product, const float* panel, int64_t vectors, float* sums) {
+void multiply_all(const Product& product, const float* input, int64_t vectors, float* sums) {
   for (int64_t band = 0; band < bands(*product.matrix); ++band) {
-    multiply(product, band, panel, vectors, sums + band * kBand * vectors * kLanes);
+    multiply(product, band, input, vectors, sums + band * kBand * vectors * kLanes);
   }
 }
 
 // Finished sums of down for the panel of up. The inner values are made for some blocks of the second product at a time,
-// which it takes while they are in cache.
-void multiply_both(const Product& up, const Product& down, const float* panel, int64_t vectors, float* inner, float* sums) {
+// which it takes while they are in cache. `bytes` has room for the inputs of both.
+void multiply_both(const Product& up, const Product& down, const float* panel, int64_t vectors, float* inner, float* sums, float* bytes) {
   const Matrix& matrix = *down.matrix;
   const int64_t width = vectors * kLanes;
   const int64_t bands_at_once = kWidestBlock / kBand, blocks_at_once = kWidestBlock / matrix.block;
   const Accumulate accumulate_down = accumulate_for(matrix.kind, vectors);
+  const float* input = input_for(*up.matrix, panel, up.matrix->columns, width, bytes);
+  float* inner_bytes = bytes + input_floats(*up.matrix, up.matrix->columns, width);
   for (int64_t step = 0; step * blocks_at_once < blocks(matrix); ++step) {
     const int64_t first_band = step * bands_at_once, first_block = step * blocks_at_once;
     for (int64_t band = first_band; band < smaller(first_band + bands_at_once, bands(*up.matrix)); ++band) {
-      multiply(up, band, panel, vectors, inner + (band - first_band) * kBand * width);
+      multiply(up, band, input, vectors, inner + (band - first_band) * kBand * width);
     }
+    const int64_t rows = smaller(kWidestBlock, matrix.columns - step * kWidestBlock);
+    const float* inner_input = input_for(matrix, inner, rows, width, inner_bytes);
     for (int64_t band = 0; band < bands(matrix); ++band) {
       for (int64_t block = first_block; block < smaller(first_block + blocks_at_once, blocks(matrix)); ++block) {
-        accumulate_down(down, band, block, inner + (block - first_block) * matrix.block * width, sums + band * kBand * width);
+        const float* some = inner_input + (block - first_block) * block_floats(matrix, width);
+        accumulate_down(down, band, block, some, sums + band * kBand * width);
       }
     }
   }
@@ -296,7 +263,7 @@ void feed_forward(const Product& up, const Product& down, const float* x, Tokens
   float* inner = scratch + up.matrix->columns * width;
   float* sums = inner + inner_rows(*up.matrix) * width;
   transpose_in(x, up.matrix->columns, up.matrix->columns, tokens, width, scratch);
-  multiply_both(up, down, scratch, width / kLanes, inner, sums);
+  multiply_both(up, down, scratch, width / kLanes, inner, sums, sums + down.matrix->rows * width);
   transpose_out(down, {0, down.matrix->rows}, sums, tokens, width);
 }
 
@@ -342,9 +309,20 @@ void add_and_normalize(const Norm& norm, int64_t rows, int64_t width, const floa
   for (; first < width; first += kLanes) add_and_normalize<1>(norm, rows, width, residual + first, values + first);
 }
 
+// Floats for the inputs of a layer's products: two at a time.
+int64_t layer_inputs(const Layer& layer, int64_t width) {
+  const int64_t hidden = layer.down.matrix->rows, attended = layer.query.matrix->rows, inner = inner_rows(*layer.up.matrix);
+  int64_t first = larger(input_floats(*layer.out.matrix, attended, width), input_floats(*layer.up.matrix, hidden, width));
+  const Product* const all[] = {&layer.query, &layer.key, &layer.value};
+  for (const Product* product : all) {
+    first = larger(first, input_floats(*product->matrix, hidden, width));
+  }
+  return first + input_floats(*layer.down.matrix, inner, width);
+}
+
 int64_t layer_scratch(const Layer& layer, int64_t length, int64_t vectors) {
   const int64_t rows = layer.query.matrix->rows + layer.down.matrix->rows + inner_rows(*layer.up.matrix);
-  return (rows * vectors + length * smaller(vectors, kGroup)) * kLanes;
+  return (rows * vectors + length * smaller(vectors, kGroup)) * kLanes + layer_inputs(layer, vectors * kLanes);
 }
 
 void enter(const float* x, int64_t columns, Tokens tokens, float* panel) {
@@ -355,11 +333,16 @@ void leave(const float* panel, int64_t columns, Tokens tokens, float* y) {
   transpose_out(nullptr, y, columns, {0, columns}, panel, tokens, width_for(tokens));
 }
 
-void project(const Layer& layer, const float* panel, Tokens tokens, float* products) {
+void project(const Layer& layer, const float* panel, Tokens tokens, float* products, float* scratch) {
   const int64_t width = width_for(tokens);
   const Product* const all[] = {&layer.query, &layer.key, &layer.value};
+  bool quantized = false;  // once for all
   for (const Product* product : all) {
-    multiply_all(*product, panel, width / kLanes, products);
+    const Matrix& matrix = *product->matrix;
+    const bool quads = matrix.kind == Values::quads;
+    const float* input = quads && quantized ? scratch : input_for(matrix, panel, matrix.columns, width, scratch);
+    quantized |= quads;
+    multiply_all(*product, input, width / kLanes, products);
     products += product->matrix->rows * width;
   }
 }
@@ -377,9 +360,10 @@ void finish(const Layer& layer, const Example& example, Tokens tokens, float* pa
     const Head head = {features, attended + row, 2 * attended + row, size, layer.scale};
     attend(head, example, queries + row * width, width, scores, context + row * width);
   }
-  multiply_all(layer.out, context, vectors, attention);
+  float* bytes = scores + example.length * smaller(vectors, kGroup) * kLanes;
+  multiply_all(layer.out, input_for(*layer.out.matrix, context, attended, width, bytes), vectors, attention);
   add_and_normalize(layer.attention_norm, hidden, width, panel, attention);
-  multiply_both(layer.up, layer.down, attention, vectors, inner, panel);
+  multiply_both(layer.up, layer.down, attention, vectors, inner, panel, bytes);
   add_and_normalize(layer.output_norm, hidden, width, attention, panel);
 }
 

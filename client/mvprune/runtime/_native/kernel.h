@@ -5,7 +5,8 @@
 
 namespace mvprune {
 
-enum class Values : int32_t { fp32 = 0, bf16 = 1, int8 = 2, fp16 = 3, int4 = 4 };  // fp16, int4: only tables
+// fp16 and int4: only of tables. quads: only of matrices, for activations in int8.
+enum class Values : int32_t { fp32 = 0, bf16 = 1, int8 = 2, fp16 = 3, int4 = 4, quads = 5 };
 
 enum class Activation : int32_t { none = 0, gelu = 1, gelu_tanh = 2, relu = 3 };
 
@@ -15,19 +16,24 @@ constexpr int64_t kBand = 256;
 // The widest block of columns; every block divides it. Its indices fit uint16.
 constexpr int64_t kWidestBlock = 1024;
 
+// The block of quads: columns of a token that share a scale. Its sums of bytes fit int32.
+constexpr int64_t kQuadBlock = 512;
+
 // A sparse (rows, columns) matrix. The non-zeros lie band of rows by band, block of columns by block within a band, and
 // within a block row by row, the fullest rows first: then rows of as many non-zeros follow each other, and the processor
 // foresees the end of their loops. The i-th of the rows there is order[i]; its non-zeros are starts[i] up to starts[i + 1].
-// Laid out as kernel.py's _Matrix.
+// Of quads, what is stored are not non-zeros but groups of four columns from a multiple of four on, of which one is not
+// zero: four int8 each. Laid out as kernel.py's Matrix.
 struct Matrix {
   int64_t rows;
   int64_t columns;
   int64_t block;  // columns in one
   const int64_t* starts;
   const uint8_t* order;  // row within its band
-  const uint16_t* indices;  // column within its block
+  const uint16_t* indices;  // column within its block; of quads, the group
   const void* values;
-  const float* scales;  // one a row; null unless int8
+  const float* scales;  // one a row; null unless int8 or quads
+  const int32_t* offsets;  // one for each row of each block, as order: 128 times the sum of its values; null unless quads
   Values kind;
 };
 
@@ -39,6 +45,9 @@ struct Product {
   float* y;
   Activation activation;
 };
+
+// Adds the product of one band of rows and one block of columns to sums, for that block of a panel; see kernel.cpp.
+using Accumulate = void (*)(const Product& product, int64_t band, int64_t block, const float* panel, float* sums);
 
 // norm(v) = (v - mean(v)) / sqrt(variance(v) + epsilon) * weight + bias. Laid out as kernel.py's _Norm.
 struct Norm {
@@ -153,8 +162,8 @@ struct Isa {
   // The panel of one block of tokens of x (tokens, columns), and back.
   void (*enter)(const float* x, int64_t columns, Tokens tokens, float* panel);
   void (*leave)(const float* panel, int64_t columns, Tokens tokens, float* y);
-  // A block's query(x), key(x) and value(x), transposed, of the panel of x.
-  void (*project)(const Layer& layer, const float* panel, Tokens tokens, float* products);
+  // A block's query(x), key(x) and value(x), transposed, of the panel of x. Scratch memory is that of `finish`.
+  void (*project)(const Layer& layer, const float* panel, Tokens tokens, float* products, float* scratch);
   // The layer for the tokens [first, last) of an example that make one block, with the products of all its blocks: the
   // panel of x becomes that of y.
   void (*finish)(const Layer& layer, const Example& example, Tokens tokens, float* panel, float* scratch);
@@ -169,5 +178,30 @@ struct Isa {
 extern const Isa kBaseline;
 extern const Isa kAvx2;
 extern const Isa kAvx512;
+
+// The products of quads by one instruction.
+struct Dots {
+  int64_t lanes;  // of the instruction sets that can use it
+  bool fast;      // whether that is one for four bytes at once
+  Accumulate (*accumulate_for)(int64_t vectors);
+};
+
+// By a multiplication for each byte: as exact, and slower than products of floats.
+extern const Dots kBaselineDots;
+extern const Dots kAvx2Dots;
+extern const Dots kAvx512Dots;
+// By vpdpbusd, of 8 and 16 lanes. AVX-VNNI and AVX-512 encode it differently.
+extern const Dots kAvxVnni;
+extern const Dots kAvx512VlVnni;
+extern const Dots kAvx512Vnni;
+
+#if defined(__x86_64__) && __has_include(<avxvnniintrin.h>)
+#define MVPRUNE_HAS_AVXVNNI 1
+#else
+#define MVPRUNE_HAS_AVXVNNI 0
+#endif
+
+// What the chosen instruction set uses.
+extern const Dots* dots;
 
 }  // namespace mvprune

@@ -6,20 +6,6 @@
 namespace mvprune {
 namespace {
 
-// The vector as memory would give it back: the compiler does not join the operations around it to one with less rounding.
-inline Vector rounded(Vector x) {
-#if defined(__x86_64__)
-  asm("" : "+v"(x));
-#elif defined(__aarch64__)
-  asm("" : "+w"(x));
-#else
-  asm("" : "+m"(x));
-#endif
-  return x;
-}
-
-inline Vector absolute(Vector x) { return (Vector)((Bits)x & (Bits{} + 0x7fffffffu)); }
-
 // Bit i is set where lane i of a comparison's result is true.
 inline uint32_t lanes_of(Integers mask) {
 #if defined(__AVX512F__)

@@ -47,6 +47,22 @@ inline Vector splat(float value) { return value - Vector{}; }
 
 inline Vector select(Integers mask, Vector yes, Vector no) { return mask ? yes : no; }
 
+// The vector as memory would give it back: the compiler does not join the operations around it to one with less rounding.
+inline Vector rounded(Vector x) {
+#if defined(__x86_64__)
+  asm("" : "+v"(x));
+#elif defined(__aarch64__)
+  asm("" : "+w"(x));
+#else
+  asm("" : "+m"(x));
+#endif
+  return x;
+}
+
+inline Vector absolute(Vector x) { return (Vector)((Bits)x & (Bits{} + 0x7fffffffu)); }
+
+inline Integers greater(Integers a, Integers b) { return a > b ? a : b; }
+
 inline Vector clamp(Vector x, float low, float high) {
   x = select(x < splat(low), splat(low), x);
   return select(x > splat(high), splat(high), x);
