@@ -22,7 +22,7 @@ from mvprune_core.tasks.base import forward_passes
 from mvprune_core.tasks.chance import Doubt
 from mvprune_core.tasks.outputs import DistilledOutput
 
-_STARTS = ".starts"
+STARTS = ".starts"  # after the name of an output: the first row of each example
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class DistillationLoss:
         hidden: HiddenStates | None = None,
     ) -> DistillationLoss:
         """The loss for the logits that `compute_teacher_logits` returned."""
-        starts = {name.removesuffix(_STARTS): value for name, value in found.items() if name.endswith(_STARTS)}
+        starts = {name.removesuffix(STARTS): value for name, value in found.items() if name.endswith(STARTS)}
         logits = {name: found[name] for name in starts}
         return cls(logits, starts, outputs, teacher.temperature, teacher.alpha, hidden)
 
@@ -220,7 +220,7 @@ def compute_teacher_logits(
     found = {}
     for name, parts in rows.items():
         found[name] = torch.cat(parts)
-        found[name + _STARTS] = torch.tensor([0, *map(len, parts)]).cumsum(0)
+        found[name + STARTS] = torch.tensor([0, *map(len, parts)]).cumsum(0)
     return found
 
 
@@ -254,5 +254,5 @@ def teacher_doubt(
         examples: the student's training examples.
         names: names of the student's classes.
     """
-    starts = found[objective.outputs[0].name + _STARTS].numpy()
+    starts = found[objective.outputs[0].name + STARTS].numpy()
     return objective.teacher_doubt(found, examples, np.flatnonzero(np.diff(starts)), names)

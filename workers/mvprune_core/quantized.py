@@ -1,5 +1,4 @@
-"""How an artifact is stored, chosen by what the task's metric loses: embeddings in int8 or fp16, or what fits into a
-target."""
+"""How an artifact is stored, chosen by what it loses: embeddings in int8 or fp16, or what fits into a target."""
 
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from mvprune.artifact import Coding, Values, round_values
 from mvprune.artifact.base import Base
 from mvprune.data.tasks import Task
+from mvprune_core.divergence import divergence
 from mvprune_core.plan import ResolvedRun
 from mvprune_core.positions import can_trim_positions, rows_for, trim_positions
 from mvprune_core.stages import Folded
@@ -93,18 +93,20 @@ def fit_target(
     metrics: dict[str, float],
     run: ResolvedRun,
     measure: Callable[[Folded], dict[str, float]],
+    read: Callable[[Folded], dict[str, Tensor]],
     others: int,
 ) -> tuple[Folded, dict[str, float], tuple[str, ...]]:
     """Rounds and trims a folded model so that its artifact fits into the run's target and loses least.
 
-    Measured is the metric of what would be stored, for the finest ways to store that fit: of those of which no other
-    is as fine in every part.
+    Compared are the outputs of what would be stored with those of the finest way, for the finest ways that fit: of
+    those of which no other is as fine in every part. A metric of few examples is too coarse for this.
 
     Args:
         folded: the model, its values rounded to the finest coding.
         metrics: of the task, with these.
         run: what is compressed, and how; with a target.
         measure: gives the metrics of the model as it is.
+        read: gives its outputs for some examples, which `divergence` compares; {} where the task has none.
         others: bytes of all files but the weights.
 
     Returns:
@@ -126,30 +128,45 @@ def fit_target(
     totals = {way: sizes.total(way) for way in ways}
     smallest = min(ways, key=totals.__getitem__)
     check_fits(smallest, totals[smallest], target)
-    measured: dict[tuple[Coding, int], dict[str, float]] = {(ways[0].coding, 0): metrics}
+    name, outputs, exact = task.primary_metric, run.objective.outputs, read(folded)
+    losses = {(ways[0].coding, 0): 0.0}
 
     def candidate(way: Storage) -> Candidate:
         key = way.coding, way.grade  # trimming the positions changes nothing for inputs of max_length tokens
-        if key not in measured:
+        if key not in losses:
             before = round_matrices(folded, way.coding, words=words, grade=way.grade)
-            measured[key] = measure(folded) if before else metrics
+            if not before:
+                losses[key] = 0.0
+            elif exact:
+                losses[key] = divergence(read(folded), exact, outputs)
+            else:
+                losses[key] = _lost(task, metrics, measure(folded))
             load_tensors(loaded.model, before)
-        return Candidate(way, totals[way], measured[key])
+        return Candidate(way, totals[way], losses[key])
 
     candidates = [candidate(way) for way in finest([way for way in ways if totals[way] <= target])]
-    chosen = choose(candidates, task)
-    notes = [note_on_target(candidates, chosen, candidate(ways[0]), target, task)]
+    chosen = choose(candidates)
     coding, trimmed = chosen.storage.coding, chosen.storage.trimmed
-    round_matrices(folded, coding, words=words, grade=chosen.storage.grade)
+    stored = metrics
+    if round_matrices(folded, coding, words=words, grade=chosen.storage.grade):
+        stored = measure(folded)
+    else:
+        folded.curve.add_evaluation(folded.steps, metrics)
+    loss = outputs[0].difference if exact else f"loss of {name}"
+    metric = f"{name} {stored[name]:.4f} (of the finest {metrics[name]:.4f})"
+    notes = [note_on_target(candidates, chosen, candidate(ways[0]), target, loss, metric)]
     if trimmed and not folded.trimmed:
         notes.append(trim_positions(loaded.model, loaded.tokenizer, run.max_length))
-    folded.curve.add_evaluation(folded.steps, dict(chosen.metrics))
-    return replace(folded, coding=coding, trimmed=trimmed), dict(chosen.metrics), tuple(notes)
+    return replace(folded, coding=coding, trimmed=trimmed), stored, tuple(notes)
+
+
+def _lost(task: Task, before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """What the primary metric loses from metrics `before` to `after`; below 0 where it gains."""
+    sign = 1 if task.higher_is_better else -1
+    return sign * (before[task.primary_metric] - after[task.primary_metric])
 
 
 def is_worth_it(task: Task, before: Mapping[str, float], after: Mapping[str, float]) -> bool:
     """Whether the primary metric loses at most `TOLERANCE` from metrics `before` to `after`."""
-    old, new = before[task.primary_metric], after[task.primary_metric]
-    if task.higher_is_better:
-        return old - new <= TOLERANCE
-    return new - old <= TOLERANCE * old
+    scale = 1.0 if task.higher_is_better else before[task.primary_metric]
+    return _lost(task, before, after) <= TOLERANCE * scale

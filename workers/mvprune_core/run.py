@@ -27,6 +27,7 @@ from mvprune_core.distillation import (
     teacher_doubt,
 )
 from mvprune_core.distributions import Distributions
+from mvprune_core.divergence import sample
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.flops import count_flops, one_input
 from mvprune_core.forward import set_padding_side
@@ -255,7 +256,7 @@ class CompressionRun:
         metrics, notes = self._evaluate(folded)
         if run.target_bytes is not None:
             size = self.group.broadcast(others(folded, metrics) if self.group.rank == 0 else 0)
-            folded, metrics, chosen = fit_target(folded, metrics, run, self._remeasure, size)
+            folded, metrics, chosen = fit_target(folded, metrics, run, self._remeasure, self._outputs, size)
             self.notes.add(*chosen)
         elif run.may_quantize_embeddings:
             folded, metrics, chosen = quantize_embeddings(folded, metrics, run, self._remeasure)
@@ -269,6 +270,17 @@ class CompressionRun:
         check_stop(self.group)
         with self._examples_counted("evaluating", folded.loaded.model, len(self.resolved.validation)):
             return self._measure(folded.loaded, folded.curve, folded.steps).metrics
+
+    def _outputs(self, folded: Folded) -> dict[str, Tensor]:
+        """The logits of a folded model for a sample of the validation examples; {} where a student learns from none."""
+        run, which = self.resolved, sample(len(self.resolved.validation))
+        if not run.objective.outputs:
+            return {}
+        model = folded.loaded.model.to(run.device)
+        with self._examples_counted("evaluating", model, len(which)):
+            return compute_teacher_logits(
+                model, run.validation, which, run.objective.outputs, run.device, "fp32", self.group
+            )
 
     def above_constant(self, folded: Folded, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short."""

@@ -20,7 +20,6 @@ from mvprune.artifact.positions import position_tables
 from mvprune.artifact.sizes import description_bytes, weights_bytes
 from mvprune.artifact.weights import tied_names
 from mvprune.common.units import exact_size, size
-from mvprune.data.tasks import Task
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.word_steps import GRADES, Words
 
@@ -77,12 +76,13 @@ class Candidate:
     Attributes:
         storage: the way.
         total_bytes: of all files.
-        metrics: of the task, of what is stored.
+        loss: how far the outputs are from those of the finest way, see `divergence`. Where a kind of task has no such
+            outputs, what the primary metric loses.
     """
 
     storage: Storage
     total_bytes: int
-    metrics: Mapping[str, float]
+    loss: float
 
 
 def storages(values: Sequence[Values], trimmed: Sequence[bool]) -> list[Storage]:
@@ -220,37 +220,34 @@ def check_fits(smallest: Storage, total: int, target: int) -> None:
         )
 
 
-def choose(candidates: Sequence[Candidate], task: Task) -> Candidate:
-    """The candidate with the best primary metric; of equals one with all positions, then the largest."""
-    sign = 1 if task.higher_is_better else -1
-    return max(
-        candidates,
-        key=lambda one: (sign * one.metrics[task.primary_metric], not one.storage.trimmed, one.total_bytes),
-    )
+def choose(candidates: Sequence[Candidate]) -> Candidate:
+    """The candidate with the least loss; of equals one with all positions, then the largest."""
+    return min(candidates, key=lambda one: (one.loss, one.storage.trimmed, -one.total_bytes))
 
 
-def note_on_target(candidates: Sequence[Candidate], chosen: Candidate, fp16: Candidate, target: int, task: Task) -> str:
+def note_on_target(
+    candidates: Sequence[Candidate], chosen: Candidate, exact: Candidate, target: int, loss: str, metric: str
+) -> str:
     """What was chosen, and what each candidate takes and loses.
 
     Args:
         candidates: the measured ones.
         chosen: one of them.
-        fp16: the finest way, which need not fit.
+        exact: the finest way, which need not fit, and loses nothing.
         target: bytes.
-        task: of the metrics.
+        loss: what the candidates' loss is.
+        metric: the metric of what is stored, and that of the finest way.
     """
-    name = task.primary_metric
 
     def described(one: Candidate) -> str:
-        value = one.metrics[name]
-        change = f" ({value - fp16.metrics[name]:+.4f})" if one.storage != fp16.storage else ""
-        return f"{one.storage}: {size(one.total_bytes)}, {name} {value:.4f}{change}"
+        lost = f", {loss} {one.loss:.2g}" if one.storage != exact.storage else ""
+        return f"{one.storage}: {size(one.total_bytes)}{lost}"
 
     others = [one for one in candidates if one is not chosen]
-    if chosen.storage != fp16.storage:
-        others.append(fp16)
-    text = f"target_bytes {exact_size(target)}: stored are {described(chosen)}"
-    return "; ".join([text, *[f"measured: {', '.join(map(described, others))}"] * bool(others)])
+    if chosen.storage != exact.storage:
+        others.append(exact)
+    text = f"target_bytes {exact_size(target)}: stored are {described(chosen)}, {metric}"
+    return "; ".join([text, *[f"compared with {', '.join(map(described, others))}"] * bool(others)])
 
 
 def _others(coding: Coding) -> Values:

@@ -24,12 +24,14 @@ class DistilledOutput(ABC):
         per_token: an example has one row of logits for each of its tokens; otherwise one row.
         over_classes: the last dimension is the model's classes.
         dtype: in which the teacher's are stored.
+        difference: what `loss` is called in notes.
     """
 
     name: str = "logits"
     per_token: ClassVar[bool]
     over_classes: ClassVar[bool] = False
     dtype: ClassVar[torch.dtype] = torch.float16
+    difference: ClassVar[str] = "KL divergence"
 
     @abstractmethod
     def loss(self, student: Tensor, teacher: Tensor, tokens: Tensor, temperature: float) -> Tensor:
@@ -60,6 +62,7 @@ class Values(DistilledOutput):
 
     per_token: ClassVar[bool] = False
     dtype: ClassVar[torch.dtype] = torch.float32
+    difference: ClassVar[str] = "mean squared difference"
 
     def loss(self, student: Tensor, teacher: Tensor, tokens: Tensor, temperature: float) -> Tensor:
         return functional.mse_loss(student, teacher)
