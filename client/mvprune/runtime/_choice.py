@@ -50,7 +50,9 @@ class Choices:
 
     def __init__(self, tokens: int, threads: int, values: Stored, activations: Activations = "fp32") -> None:
         self._tokens, self._threads, self._values = tokens, threads, values
-        self._backends = ["kernel", "csr"]
+        # CSR products are several times slower than the kernel. One of them, taken because a busy machine delayed the
+        # kernel while it was timed, would split the pass that is one call.
+        self._backends = ["csr"] if kernel.load() else ["kernel"]
         if activations == "int8" and kernel.multiplies_bytes():
             self._backends.insert(0, "int8")
         self._path = _cache_folder() / "runtime.json"
@@ -104,7 +106,7 @@ class Choices:
                 layer = sparse_layer(backend, Elements.of(weight.numpy()), bias, self._values, self._threads)
                 layer(torch.zeros(1, weight.shape[1]))
                 rivals[backend] = layer
-            except (RuntimeError, NotImplementedError):  # no kernel was built; torch was built without CSR products
+            except (RuntimeError, NotImplementedError):  # torch was built without CSR products
                 continue
         return rivals
 
