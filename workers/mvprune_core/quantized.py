@@ -129,29 +129,29 @@ def fit_target(
     smallest = min(ways, key=totals.__getitem__)
     check_fits(smallest, totals[smallest], target)
     name, outputs, exact = task.primary_metric, run.objective.outputs, read(folded)
-    losses = {(ways[0].coding, 0): 0.0}
+    # Trimming the positions changes nothing for inputs of max_length tokens.
+    losses, measured = {(ways[0].coding, 0): 0.0}, {(ways[0].coding, 0): metrics}
 
     def candidate(way: Storage) -> Candidate:
-        key = way.coding, way.grade  # trimming the positions changes nothing for inputs of max_length tokens
+        key = way.coding, way.grade
         if key not in losses:
             before = round_matrices(folded, way.coding, words=words, grade=way.grade)
             if not before:
-                losses[key] = 0.0
+                losses[key], measured[key] = 0.0, metrics
             elif exact:
                 losses[key] = divergence(read(folded), exact, outputs)
             else:
-                losses[key] = _lost(task, metrics, measure(folded))
+                measured[key] = measure(folded)
+                losses[key] = _lost(task, metrics, measured[key])
             load_tensors(loaded.model, before)
         return Candidate(way, totals[way], losses[key])
 
     candidates = [candidate(way) for way in finest([way for way in ways if totals[way] <= target])]
     chosen = choose(candidates)
     coding, trimmed = chosen.storage.coding, chosen.storage.trimmed
-    stored = metrics
-    if round_matrices(folded, coding, words=words, grade=chosen.storage.grade):
-        stored = measure(folded)
-    else:
-        folded.curve.add_evaluation(folded.steps, metrics)
+    round_matrices(folded, coding, words=words, grade=chosen.storage.grade)
+    stored = measured.get((coding, chosen.storage.grade)) or measure(folded)
+    folded.curve.add_evaluation(folded.steps, stored)
     loss = outputs[0].difference if exact else f"loss of {name}"
     metric = f"{name} {stored[name]:.4f} (of the finest {metrics[name]:.4f})"
     notes = [note_on_target(candidates, chosen, candidate(ways[0]), target, loss, metric)]

@@ -259,6 +259,30 @@ print(len(before), len(set(os.listdir("/proc/self/task")) - before))
     assert new == 0
 
 
+def test_a_child_that_is_forked_before_the_first_call_does_not_wait_for_threads_of_torch() -> None:
+    """The threads of OpenMP that the parent used are not there, and OpenMP does not know it."""
+    code = """
+import os
+import numpy as np
+import torch
+from mvprune.runtime import kernel
+from tests.unit.runtime.kernel_cases import run
+
+torch.set_num_threads(2)
+torch.randn(512, 512) @ torch.randn(512, 512)
+assert not kernel.load()
+packed = kernel.Packed.pack(np.ones((64, 64), np.float32))
+child = os.fork()
+if child == 0:
+    y = run(packed, np.ones((512, 64), np.float32), threads=2)
+    os._exit(0 if (y == 64).all() else 1)
+print(os.waitpid(child, 0)[1])
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+    assert done.stdout == "0\n"
+
+
 def test_a_forked_child_has_threads_of_its_own() -> None:
     rng = np.random.default_rng(6)
     packed, x = kernel.Packed.pack(sparse(rng, 64, 64, 0.3)), rng.standard_normal((128, 64), np.float32)

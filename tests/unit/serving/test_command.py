@@ -32,6 +32,16 @@ Artifact = Callable[[str], Path]
 DEV = "sentence\tlabel\ngood film\t1\nbad film\t0\nthe film is bad\t0\n"
 
 
+def options_of(command: str, folder: Path) -> list[str]:
+    """What a command needs to be quick, with data in the folder where it reads some."""
+    (folder / "dev.tsv").write_text(DEV)
+    return {
+        "serve": ["--address", "127.0.0.1:0"],
+        "evaluate": ["--data", str(folder / "dev.tsv")],
+        "benchmark": ["--seconds", "0.01", "--tokens", "16"],
+    }[command]
+
+
 def test_a_real_server_answers_what_has_come_in_and_ends_well(artifact: Artifact) -> None:
     options = ["--address", "127.0.0.1:0", "-o", "json", "--runtime", "dense"]
     command = [sys.executable, "-c", PROGRAM, "serve", artifact("squad"), *options]
@@ -117,18 +127,12 @@ def test_a_job_names_its_artifact(
     no_server: None,
     command: str,
 ) -> None:
-    (tmp_path / "dev.tsv").write_text(DEV)
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
     monkeypatch.setenv("MVPRUNE_ADDRESS", fake.address)
     folder = artifact("sst2")
     serve_folder(fake, folder, read_manifest(folder))
-    options = {
-        "serve": ["--address", "127.0.0.1:0"],
-        "evaluate": ["--data", str(tmp_path / "dev.tsv")],
-        "benchmark": ["--seconds", "0.01", "--tokens", "16"],
-    }[command]
-    assert main([command, "j1", *options, "-o", "json"]) == 0
+    assert main([command, "j1", *options_of(command, tmp_path), "-o", "json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)
     assert err.startswith("fetching and verifying ")
@@ -191,12 +195,9 @@ def test_int8_activations(
     """What computes is said, and why, wherever int8 is not faster or not possible."""
     from mvprune.runtime import _choice, kernel  # at the top, it changes what other tests hand on to new processes
 
-    (tmp_path / "dev.tsv").write_text(DEV)
-    options = {
-        "serve": ["--address", "127.0.0.1:0", "--runtime", "sparse"],
-        "evaluate": ["--data", str(tmp_path / "dev.tsv"), "--runtime", "sparse"],
-        "benchmark": ["--seconds", "0.01", "--tokens", "16"],
-    }[command]
+    options = options_of(command, tmp_path)
+    if command == "evaluate":
+        options += ["--runtime", "sparse"]  # the default of the others
 
     def run(activations: str, first: str) -> tuple[dict[str, Any], str]:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"{activations} {first}"))

@@ -149,7 +149,10 @@ Pool* the_pool() {
 
 }  // namespace
 
-void use_openmp(OpenMpParallel parallel) { openmp = parallel; }
+void use_openmp(OpenMpParallel parallel) {
+  the_pool();  // a child that is forked before the first call must not use OpenMP either
+  openmp = parallel;
+}
 
 void parallel(int64_t count, int threads, void (*task)(void*, int64_t), void* context) {
   Work work{task, context, count, static_cast<int>(count < threads ? count : threads) - 1};
