@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -84,6 +84,12 @@ def has_sent(connection: socket.socket, data: bytes) -> bool:
         return True
 
 
+async def all_connected(*connections: socket.socket, start: bytes = PREFACE + SETTINGS) -> None:
+    """Each has sent its first bytes."""
+    for connection in connections:
+        await until_true(lambda connection=connection: has_sent(connection, start), "it was connected")
+
+
 def is_ended(connection: socket.socket) -> bool:
     """Whether the server has closed it."""
     try:
@@ -123,38 +129,85 @@ def test_a_server_says_when_it_runs_out_of_descriptors(server: Server) -> None:
     until(lambda: answers(server.address), "it answered again")
 
 
+@asynccontextmanager
+async def listening(max_connections: int, handlers: Handlers | None = None) -> AsyncIterator[str]:
+    """The address of a gRPC server in this process, while this lasts."""
+    server, address = ports.listen(
+        "127.0.0.1:0", "--address", None, allow_remote=False, max_connections=max_connections
+    )
+    if handlers is not None:
+        server.add_generic_rpc_handlers((handlers,))
+    await server.start()
+    try:
+        yield address
+    finally:
+        await server.stop(None)
+
+
+async def step_until(limit: ConnectionLimit, count: int) -> None:
+    """Looks at the connections until the server has so many: it accepts and closes them when it gets to it."""
+    async with asyncio.timeout(PATIENCE):
+        while sum(known is not None for known in limit._known.values()) != count:
+            await limit.step()
+
+
 async def test_an_address_has_only_so_many_connections(caplog: pytest.LogCaptureFixture) -> None:
     """The oldest of them stay, and other addresses keep theirs."""
-    server, address = ports.listen("127.0.0.1:0", "--address", None, allow_remote=False, max_connections=64)
-    await server.start()
-    limit = ConnectionLimit([ports.port_of(address)], 4)
-    first = [connect(address, "127.0.0.2") for _ in range(3)]
-    others = [connect(address, "127.0.0.3") for _ in range(4)]
-    for connection in (*first, *others):
-        await until_true(lambda connection=connection: has_sent(connection, PREFACE + SETTINGS), "it was connected")
-    async with asyncio.timeout(PATIENCE):
-        while sum(known is not None for known in limit._known.values()) < 7:
-            await limit.step()
-    assert caplog.text == ""
-    flood = [connect(address, "127.0.0.2") for _ in range(10)]
-    for connection in flood:
-        await until_true(lambda connection=connection: has_sent(connection, PREFACE + SETTINGS), "it was connected")
-    async with asyncio.timeout(PATIENCE):
-        while sum(map(is_ended, flood)) < 9:
-            await limit.step()
-    assert not any(map(is_ended, (*first, *others)))
-    assert sum(map(is_ended, flood)) == 9, "one place was left"
-    (warning,) = caplog.messages
-    assert warning.startswith("127.0.0.2 has more than 4 connections to a port: the newest are closed")
-    first.pop().close()
-    again = connect(address, "127.0.0.2")
-    await until_true(lambda: has_sent(again, PREFACE + SETTINGS), "it was connected")
-    await asyncio.sleep(0.1)
-    await limit.step()
-    assert not is_ended(again), "a place was free again"
-    for connection in (*first, *others, *flood, again):
-        connection.close()
-    await server.stop(None)
+    async with listening(max_connections=64) as address:
+        limit = ConnectionLimit([ports.port_of(address)], 4)
+        first = [connect(address, "127.0.0.2") for _ in range(3)]
+        others = [connect(address, "127.0.0.3") for _ in range(4)]
+        await all_connected(*first, *others)
+        await step_until(limit, 7)
+        assert caplog.text == ""
+        flood = [connect(address, "127.0.0.2") for _ in range(10)]
+        await all_connected(*flood)
+        async with asyncio.timeout(PATIENCE):
+            while sum(map(is_ended, flood)) < 9:
+                await limit.step()
+        assert not any(map(is_ended, (*first, *others)))
+        assert sum(map(is_ended, flood)) == 9, "one place was left"
+        (warning,) = caplog.messages
+        assert warning.startswith("127.0.0.2 has more than 4 connections to a port: the newest are closed")
+        first.pop().close()
+        await step_until(limit, 7)
+        again = connect(address, "127.0.0.2")
+        await all_connected(again)
+        await step_until(limit, 8)
+        assert not is_ended(again), "a place was free again"
+        for connection in (*first, *others, *flood, again):
+            connection.close()
+
+
+async def test_an_address_that_stays_at_its_limit_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(max_connections=64) as address:
+        limit = ConnectionLimit([ports.port_of(address)], 2)
+        kept = [connect(address) for _ in range(2)]
+        await all_connected(*kept)
+        await step_until(limit, 2)
+        assert caplog.messages == [], "it may have as many"
+
+        async def exceed() -> None:
+            more = connect(address)
+            await all_connected(more)
+            async with asyncio.timeout(PATIENCE):
+                while not is_ended(more):
+                    await limit.step()
+            more.close()
+            await step_until(limit, 2)
+
+        for _ in range(3):
+            await exceed()
+        assert len(caplog.messages) == 1
+        kept.pop().close()
+        await step_until(limit, 1)
+        kept.append(connect(address))
+        await all_connected(kept[-1])
+        await step_until(limit, 2)
+        await exceed()
+        assert len(caplog.messages) == 2, "in between it had fewer"
+        for connection in kept:
+            connection.close()
 
 
 def test_one_address_does_not_fill_a_port(server: Server) -> None:
@@ -184,15 +237,11 @@ async def test_a_place_that_is_not_used_is_free_again(start: bytes, monkeypatch:
     servicer = health.aio.HealthServicer()
     await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, handlers)
-    server, address = ports.listen("127.0.0.1:0", "--address", None, allow_remote=False, max_connections=8)
-    server.add_generic_rpc_handlers((handlers,))
-    await server.start()
-    crowd = [connect(address) for _ in range(20)]
-    for connection in crowd:
-        await until_true(lambda connection=connection: has_sent(connection, start), "it was connected")
-    await until_true(lambda: sum(map(is_ended, crowd)) >= 12, "what is too much was closed")
-    await until_true(lambda: sum(map(is_ended, crowd)) == 20, "what was not used was closed")
-    async with grpc.aio.insecure_channel(address) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        assert (await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)).status
-    await server.stop(None)
+    async with listening(8, handlers) as address:
+        crowd = [connect(address) for _ in range(20)]
+        await all_connected(*crowd, start=start)
+        await until_true(lambda: sum(map(is_ended, crowd)) >= 12, "what is too much was closed")
+        await until_true(lambda: sum(map(is_ended, crowd)) == 20, "what was not used was closed")
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            assert (await stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)).status

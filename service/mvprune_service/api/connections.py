@@ -48,28 +48,29 @@ class ConnectionLimit:
         self._limit = limit
         self._known: dict[_Socket, _Connection | None] = {}  # None: a socket that is no connection of a client
         self._numbers = itertools.count()
-        self._exceeding: set[str] = set()
+        self._warned: set[str] = set()
 
     async def step(self) -> None:
         """Looks at all connections once."""
-        exceeding = await asyncio.to_thread(self._close_newest)
-        for network in exceeding - self._exceeding:
+        full, exceeding = await asyncio.to_thread(self._close_newest)
+        for network in exceeding - self._warned:
             text = "%s has more than %d connections to a port: the newest are closed (--max-connections-per-address)"
             log.warning(text, network, self._limit)
-        self._exceeding = exceeding
+        # gRPC accepts a flood in parts, between which the address has just as many as it may have.
+        self._warned = exceeding | (self._warned & full)
 
-    def _close_newest(self) -> set[str]:
-        """Returns the addresses with too many connections."""
+    def _close_newest(self) -> tuple[set[str], set[str]]:
+        """Returns the addresses with as many connections as they may have or more, and those with more."""
         self._known = {found: self._identify(found) for found in _sockets()}
         groups: dict[tuple[int, str], list[tuple[int, _Socket]]] = defaultdict(list)
         for found, connection in self._known.items():
             if connection is not None:
                 groups[connection.port, connection.network].append((connection.number, found))
-        exceeding = {group: members for group, members in groups.items() if len(members) > self._limit}
-        for members in exceeding.values():
+        for members in groups.values():
             for _, found in sorted(members)[self._limit :]:
                 _shut_down(found)
-        return {network for _, network in exceeding}
+        full = {network for (_, network), members in groups.items() if len(members) >= self._limit}
+        return full, {network for (_, network), members in groups.items() if len(members) > self._limit}
 
     def _identify(self, found: _Socket) -> _Connection | None:
         if found in self._known:
