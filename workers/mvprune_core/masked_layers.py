@@ -73,7 +73,7 @@ class _Masked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
         ctx.dtype = weight.dtype
-        return masked(weight, mask).to(dtype)
+        return masked(weight, mask, dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
@@ -107,7 +107,7 @@ class _Formed:
         if isinstance(packed, Tensor):
             return packed
         weight, mask, dtype = self._terms
-        return masked(weight, mask).to(dtype).as_strided(*packed)
+        return masked(weight, mask, dtype).as_strided(*packed)
 
 
 @functools.cache

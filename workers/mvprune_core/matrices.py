@@ -86,7 +86,7 @@ class Matrix:
         """W' = M ⊙ W, without gradients."""
         if self.written is not None:
             return self.written.detach()
-        return self.weight.detach() if self.applied is None else masked(self.weight, self.applied)
+        return self.weight.detach() if self.applied is None else masked(self.weight, self.applied, self.weight.dtype)
 
     @property
     def kept(self) -> Tensor:

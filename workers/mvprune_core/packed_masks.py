@@ -11,6 +11,7 @@ from torch import Tensor
 from mvprune.runtime import kernel, passes
 
 _BITS = 8
+_NATIVE = {torch.float32: torch.float32, torch.bfloat16: torch.uint16}  # what the kernel writes, as numpy knows it
 
 
 def pack(mask: Tensor) -> Tensor:
@@ -30,21 +31,22 @@ def unpack(bits: Tensor, shape: torch.Size) -> Tensor:
     return ((bits.unsqueeze(1) & _powers(bits.device)) != 0).view(-1)[:count].view(shape)
 
 
-def masked(weight: Tensor, mask: Tensor) -> Tensor:
-    """W ⊙ M, without gradients.
+def masked(weight: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """W ⊙ M, rounded to `dtype`, without gradients.
 
     Args:
         weight: W, contiguous.
         mask: the bits of M, uint8, or gates of the shape of W.
+        dtype: of the result.
     """
     weight = weight.detach()
     if mask.dtype != torch.uint8:
-        return weight * mask
+        return (weight * mask).to(dtype)
     native = weight.device.type == "cpu" and weight.dtype == torch.float32 and not torch.compiler.is_compiling()
-    if not native or kernel.load():
-        return weight * unpack(mask, weight.shape)
-    product = torch.empty_like(weight)
-    flat = (tensor.numpy().reshape(-1) for tensor in (weight, mask, product))
+    if not native or dtype not in _NATIVE or kernel.load():
+        return (weight * unpack(mask, weight.shape)).to(dtype)
+    product = torch.empty_like(weight, dtype=dtype)
+    flat = (tensor.numpy().reshape(-1) for tensor in (weight, mask, product.view(_NATIVE[dtype])))
     passes.mask_weights(*flat, threads=torch.get_num_threads())
     return product
 

@@ -98,6 +98,8 @@ def _library() -> tuple[ctypes.CDLL, str]:
     library.mvprune_share_gradient.restype = None
     library.mvprune_mask_weights.argtypes = (pointer, pointer, pointer, number, ctypes.c_int32)
     library.mvprune_mask_weights.restype = None
+    library.mvprune_mask_to_bf16.argtypes = (pointer, pointer, pointer, number, ctypes.c_int32)
+    library.mvprune_mask_to_bf16.restype = None
     library.mvprune_select_above.argtypes = (pointer,)
     library.mvprune_select_above.restype = None
     library.mvprune_use_openmp.argtypes = (pointer,)

@@ -7,6 +7,7 @@ threads run on.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from mvprune.runtime import kernel
 
 Floats = npt.NDArray[np.float32]
 Bits = npt.NDArray[np.uint8]
+Bfloats = npt.NDArray[np.uint16]
 _MORE = 1.5  # times as many candidates as expected have room
 
 
@@ -86,15 +88,21 @@ def share_gradient(grad: Floats, weight: Floats, bits: Bits, of_scores: Floats, 
     )
 
 
-def mask_weights(weight: Floats, bits: Bits, out: Floats, *, threads: int = 1) -> None:
+def mask_weights(weight: Floats, bits: Bits, out: Floats | Bfloats, *, threads: int = 1) -> None:
     """out ← W ⊙ M, with a mask M as `bits`, see `share_gradient`. `threads` threads run the call.
+
+    Args:
+        out: float32, or uint16 for bf16, which is rounded to the nearest value, from the middle to the even one.
 
     Raises:
         ValueError: as `share_gradient`.
     """
-    _check(weight, out)
+    library, is_bf16 = kernel.library(), out.dtype == np.uint16
+    _check(weight)
+    _check_all([out], np.uint16 if is_bf16 else np.float32, len(weight))
     _check_bits(bits, len(weight))
-    kernel.library().mvprune_mask_weights(weight.ctypes.data, bits.ctypes.data, out.ctypes.data, len(weight), threads)
+    run = library.mvprune_mask_to_bf16 if is_bf16 else library.mvprune_mask_weights
+    run(weight.ctypes.data, bits.ctypes.data, out.ctypes.data, len(weight), threads)
 
 
 def select_above(
@@ -146,12 +154,16 @@ def select_above(
 
 
 def _check(*arrays: npt.NDArray[Any]) -> None:
+    _check_all(arrays, np.float32, len(arrays[0]))
+
+
+def _check_all(arrays: Sequence[npt.NDArray[Any]], dtype: type[np.generic], count: int) -> None:
     """The kernel reads memory without looking at what lies there."""
     for array in arrays:
-        if array.shape != (len(arrays[0]),) or array.dtype != np.float32 or not array.flags.c_contiguous:
+        if array.shape != (count,) or array.dtype != dtype or not array.flags.c_contiguous:
             raise ValueError(
-                f"an array must be flat, contiguous, float32 and as long as the others, got {array.dtype} of shape "
-                f"{array.shape}"
+                f"an array must be flat, contiguous, {dtype.__name__} and as long as the others, got {array.dtype} of "
+                f"shape {array.shape}"
             )
 
 

@@ -50,8 +50,8 @@ def formed(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Tensor]]:
     """All W' that layers form."""
     found: list[weakref.ref[Tensor]] = []
 
-    def remembered(weight: Tensor, mask: Tensor) -> Tensor:
-        tensor = masked(weight, mask)
+    def remembered(weight: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
+        tensor = masked(weight, mask, dtype)
         found.append(weakref.ref(tensor))
         return tensor
 
@@ -202,9 +202,17 @@ def test_masks_of_bits(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) 
     bits = pack(mask)
     assert bits.shape == ((mask.numel() + 7) // 8,)
     assert torch.equal(unpack(bits, mask.shape), mask)
-    assert torch.equal(masked(weight, bits), weight * mask)
+    assert_masked(weight, mask, bits)
     monkeypatch.setattr(kernel, "load", lambda: "no kernel")
-    assert torch.equal(masked(weight, bits), weight * mask)
+    assert_masked(weight, mask, bits)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # as on a GPU
     assert torch.equal(unpack(bits, mask.shape), mask)
     assert pack(mask.to("meta")).shape == bits.shape
+
+
+def assert_masked(weight: Tensor, mask: Tensor, bits: Tensor) -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        found = masked(weight, bits, dtype)
+        assert found.dtype == dtype
+        assert torch.equal(found, (weight * mask).to(dtype))
+        assert torch.equal(masked(weight, 0.3 * mask, dtype), (weight * (0.3 * mask)).to(dtype)), "gates"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from tests.unit.runtime.instruction_sets import EMULATOR, isa, needs_kernel
 
 from mvprune.runtime import passes
@@ -74,6 +75,28 @@ def test_masked_weights_are_numpys(isa: str, size: int, threads: int) -> None:
     np.testing.assert_array_equal(out.view(np.int32), (weight * kept).view(np.int32), "the sign of zeros too")
 
 
+@pytest.mark.parametrize("size", [*SIZES, 200_000])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_masked_weights_in_bf16_are_torchs(isa: str, size: int, threads: int) -> None:
+    rng = np.random.default_rng(size)
+    weight, kept = drawn(rng, size), rng.random(size) < 0.6
+    weight.view(np.uint32)[::3] |= 0x8000  # in the middle of two values of bf16, or above
+    weight.view(np.uint32)[::6] &= 0xFFFF8000
+    weight[5::7] = 3.4e38  # rounded to infinity
+    out = np.ones(size, np.uint16)
+    passes.mask_weights(weight, bits_of(kept), out, threads=threads)
+    expected = torch.from_numpy(weight * kept).bfloat16().view(torch.uint16).numpy()
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_a_weight_that_is_not_finite_is_not_hidden_in_bf16(isa: str) -> None:
+    weight, out = np.array([np.nan, np.inf, 1], np.float32), np.zeros(3, np.uint16)
+    weight.view(np.uint32)[0] = 0x7FFFFFFF  # rounding it as a number would give -0
+    passes.mask_weights(weight, np.full(1, 1, np.uint8), out)
+    found = torch.from_numpy(out).view(torch.bfloat16).float().numpy()
+    np.testing.assert_array_equal(found, np.array([np.nan, np.nan, 0], np.float32))
+
+
 def test_a_weight_that_is_not_finite_is_not_hidden(isa: str) -> None:
     weight, out = np.array([np.nan, np.inf, 1], np.float32), np.zeros(3, np.float32)
     passes.mask_weights(weight, np.zeros(1, np.uint8), out)
@@ -114,6 +137,8 @@ def test_an_array_that_does_not_fit(wrong: Floats) -> None:
         passes.share_gradient(four, wrong, np.zeros(1, np.uint8), four)
     with pytest.raises(ValueError, match="must be flat, contiguous, float32"):
         passes.mask_weights(four, np.zeros(1, np.uint8), wrong)
+    with pytest.raises(ValueError, match="must be flat, contiguous, uint16"):
+        passes.mask_weights(four, np.zeros(1, np.uint8), np.zeros(5, np.uint16))
     with pytest.raises(ValueError, match="must be"):
         passes.select_above(four, wrong, 1.0, 0.0, 1.0, np.zeros(4, np.bool_), 1.0)
     with pytest.raises(ValueError, match="kept must be"):

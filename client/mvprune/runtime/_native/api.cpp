@@ -251,17 +251,22 @@ struct Pass {
 
 constexpr int64_t kMasked = 1 << 16;  // weights of a task, whole bytes of bits
 
-// The masked weights of a matrix.
+// The masked weights of a matrix, by one of the functions of an instruction set.
+template <typename Out>
 struct MaskCall {
-  const Isa& isa;
+  void (*const pass)(const float* weight, const uint8_t* bits, Out* out, int64_t count);
   const float* weight;
   const uint8_t* bits;
-  float* out;
+  Out* out;
   int64_t count;
 
   void task(int64_t i) {
     const int64_t first = i * kMasked;
-    isa.mask_weights(weight + first, bits + first / 8, out + first, std::min(kMasked, count - first));
+    pass(weight + first, bits + first / 8, out + first, std::min(kMasked, count - first));
+  }
+
+  void run(int32_t threads) {
+    parallel((count + kMasked - 1) / kMasked, threads, [](void* call, int64_t i) { static_cast<MaskCall*>(call)->task(i); }, this);
   }
 };
 
@@ -346,8 +351,12 @@ MVPRUNE_EXPORT void mvprune_share_gradient(float* grad, const float* weight, con
 
 // out = the weights times their bits.
 MVPRUNE_EXPORT void mvprune_mask_weights(const float* weight, const uint8_t* bits, float* out, int64_t count, int32_t threads) {
-  MaskCall call{*chosen.load(), weight, bits, out, count};
-  parallel((count + kMasked - 1) / kMasked, threads, [](void* call, int64_t i) { static_cast<MaskCall*>(call)->task(i); }, &call);
+  MaskCall<float>{chosen.load()->mask_weights, weight, bits, out, count}.run(threads);
+}
+
+// The same, rounded to bf16.
+MVPRUNE_EXPORT void mvprune_mask_to_bf16(const float* weight, const uint8_t* bits, uint16_t* out, int64_t count, int32_t threads) {
+  MaskCall<uint16_t>{chosen.load()->mask_to_bf16, weight, bits, out, count}.run(threads);
 }
 
 MVPRUNE_EXPORT void mvprune_use_openmp(void* parallel) { use_openmp(reinterpret_cast<OpenMpParallel>(parallel)); }

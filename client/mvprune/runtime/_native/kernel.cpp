@@ -369,6 +369,6 @@ void finish(const Layer& layer, const Example& example, Tokens tokens, float* pa
 
 }  // namespace
 
-extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, sample, feed_forward, layer_scratch, embed, enter, leave, project, finish, share_gradient, mask_weights, select_above};
+extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, sample, feed_forward, layer_scratch, embed, enter, leave, project, finish, share_gradient, mask_weights<float>, mask_weights<uint16_t>, select_above};
 
 }  // namespace mvprune

@@ -172,6 +172,7 @@ struct Isa {
   void (*share_gradient)(float* grad, const float* weight, const uint8_t* bits, float* of_scores, const Penalty& penalty, int64_t count);
   // out = the weights times their bits.
   void (*mask_weights)(const float* weight, const uint8_t* bits, float* out, int64_t count);
+  void (*mask_to_bf16)(const float* weight, const uint8_t* bits, uint16_t* out, int64_t count);
   void (*select_above)(Bracket& bracket);
 };
 

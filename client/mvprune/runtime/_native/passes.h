@@ -27,6 +27,25 @@ inline Vector load_vector(const float* in) {
 
 inline void store_vector(float* out, Vector value) { std::memcpy(out, &value, sizeof value); }
 
+// As bf16: rounded to the nearest, from the middle to the even one.
+inline Halves halves(Vector value) {
+  const Bits bits = (Bits)value, nearest = (bits + (((bits >> 16) & 1u) + 0x7fffu)) >> 16;
+  const Bits not_a_number = Bits{} + 0x7fc0u;
+  return __builtin_convertvector(value == value ? nearest : not_a_number, Halves);
+}
+
+inline void store_vector(uint16_t* out, Vector value) {
+  const Halves rounded = halves(value);
+  std::memcpy(out, &rounded, sizeof rounded);
+}
+
+inline void store_some(float* out, Vector value, int64_t count) { std::memcpy(out, &value, static_cast<size_t>(count) * sizeof *out); }
+
+inline void store_some(uint16_t* out, Vector value, int64_t count) {
+  const Halves rounded = halves(value);
+  std::memcpy(out, &rounded, static_cast<size_t>(count) * sizeof *out);
+}
+
 // The first `count` floats, then zeros.
 inline Vector load_some(const float* in, int64_t count) {
   Vector value{};
@@ -72,8 +91,8 @@ void share_all(float* grad, const float* weight, const uint8_t* bits, float* of_
   if (const int64_t rest = count - i) {
     const Vector score = penalized ? load_some(penalty.scores + i, rest) : Vector{};
     const Shares found = share<penalized>(load_some(grad + i, rest), load_some(weight + i, rest), lanes_from(bits, i, count), score, penalty);
-    std::memcpy(of_scores + i, &found.score, static_cast<size_t>(rest) * sizeof(float));
-    std::memcpy(grad + i, &found.weight, static_cast<size_t>(rest) * sizeof(float));
+    store_some(of_scores + i, found.score, rest);
+    store_some(grad + i, found.weight, rest);
   }
 }
 
@@ -84,12 +103,13 @@ void share_gradient(float* grad, const float* weight, const uint8_t* bits, float
 // A product, so that a masked weight which is not a number stays one.
 inline Vector mask(Vector weight, Integers kept) { return weight * select(kept, splat(1.0f), Vector{}); }
 
-void mask_weights(const float* weight, const uint8_t* bits, float* out, int64_t count) {
+// `Out` is float, or uint16_t for bf16.
+template <typename Out>
+void mask_weights(const float* weight, const uint8_t* bits, Out* out, int64_t count) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) store_vector(out + i, mask(load_vector(weight + i), lanes_from(bits, i, count)));
   if (const int64_t rest = count - i) {
-    const Vector found = mask(load_some(weight + i, rest), lanes_from(bits, i, count));
-    std::memcpy(out + i, &found, static_cast<size_t>(rest) * sizeof(float));
+    store_some(out + i, mask(load_some(weight + i, rest), lanes_from(bits, i, count)), rest);
   }
 }
 

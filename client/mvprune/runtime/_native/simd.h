@@ -35,6 +35,7 @@ constexpr int64_t kVectors = 8;
 typedef float Vector __attribute__((vector_size(4 * kLanes), may_alias));
 typedef int32_t Integers __attribute__((vector_size(4 * kLanes), may_alias));
 typedef uint32_t Bits __attribute__((vector_size(4 * kLanes), may_alias));
+typedef uint16_t Halves __attribute__((vector_size(2 * kLanes), may_alias));
 
 // The pointer itself, in a register of its own: operands of base and index cost the front end twice as much.
 template <typename T>
