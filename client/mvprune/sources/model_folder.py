@@ -12,8 +12,8 @@ from pathlib import Path
 
 from mvprune.common.blocks import in_block
 from mvprune.common.excerpts import shown
-from mvprune.common.structures import LAYER_CLASSES
 from mvprune.sources.known_models import Architecture, InspectedModel
+from mvprune.sources.layer_names import BASES, name_in_task
 from mvprune.sources.model_config import (
     CONFIG_FILE,
     MAX_JSON_BYTES,
@@ -129,9 +129,11 @@ def _architecture(config: Mapping[str, object], prunable: Mapping[str, tuple[int
     parts = [config, *(part for part in config.values() if isinstance(part, dict))]
     types = tuple(str(part["model_type"]) for part in parts if "model_type" in part)
     width, heads = (next((n for name in names if isinstance(n := config.get(name), int)), 0) for names in _HEADS)
-    rows = {name.removesuffix(".weight"): shape[1] for name, shape in prunable.items()}
-    is_linear = types[0] in _LAYERS or types[0] in LAYER_CLASSES  # else a matrix may have its inputs first
-    return Architecture(types, width // heads if heads > 0 else 0, rows if is_linear else {})
+    shapes = {}
+    if types[0] in BASES:  # in others a matrix may have its inputs first
+        for name, (rows, columns) in prunable.items():
+            shapes[name_in_task(name.removesuffix(".weight"), types[0])] = rows, columns
+    return Architecture(types, width // heads if heads > 0 else 0, shapes)
 
 
 def _base(parameters: Mapping[str, _Tensor]) -> list[_Tensor]:
