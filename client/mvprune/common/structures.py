@@ -171,10 +171,11 @@ def parts_of(names: Sequence[str], layer_class: str) -> Iterator[Part]:
         layer_class: a key of `BLOCKS`.
     """
     query, *rest = BLOCKS[layer_class].matrices
+    every = set(names)
     for name in names:
         block = name.removesuffix(f".{query}")
         layers = (name, *(f"{block}.{one}" for one in rest))
-        if block != name and set(layers) <= set(names):
+        if block != name and every.issuperset(layers):
             yield from (Part("heads", layers[:4]), Part("units", layers[4:]), Part("layers", layers))
 
 

@@ -38,6 +38,7 @@ READ_WHOLE: Mapping[str, int] = {
     _INDEX: MAX_HEADER_BYTES,
 }
 MAX_RANK = 64  # what torch allows
+_MAX_MATRICES = 10_000  # whose names are compared with patterns: those of a thousand layers
 
 _FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 _QUANTIZED = ("I8", "U8", "I16", "U16", "I32", "U32", "F8_E4M3", "F8_E5M2", "F4")
@@ -130,7 +131,7 @@ def _architecture(config: Mapping[str, object], prunable: Mapping[str, tuple[int
     types = tuple(str(part["model_type"]) for part in parts if "model_type" in part)
     width, heads = (next((n for name in names if isinstance(n := config.get(name), int)), 0) for names in _HEADS)
     shapes = {}
-    if types[0] in BASES:  # in others a matrix may have its inputs first
+    if types[0] in BASES and len(prunable) <= _MAX_MATRICES:  # in others a matrix may have its inputs first
         for name, (rows, columns) in prunable.items():
             shapes[name_in_task(name.removesuffix(".weight"), types[0])] = rows, columns
     return Architecture(types, width // heads if heads > 0 else 0, shapes)
