@@ -13,7 +13,6 @@ from pathlib import Path
 from mvprune.common.blocks import in_block
 from mvprune.common.excerpts import shown
 from mvprune.sources.known_models import Architecture, InspectedModel
-from mvprune.sources.layer_names import BASES, name_in_task
 from mvprune.sources.model_config import (
     CONFIG_FILE,
     MAX_JSON_BYTES,
@@ -27,6 +26,7 @@ from mvprune.sources.model_config import (
     open_regular,
     read_json,
 )
+from mvprune.sources.model_types import BASES, name_in_task
 from mvprune.sources.references import InvalidReference, is_folder
 
 MAX_HEADER_BYTES = 100_000_000  # what the safetensors library allows

@@ -16,7 +16,13 @@ from mvprune.common.structures import (
     problem_with_structure,
 )
 from mvprune.sources.known_models import Architecture
-from mvprune.sources.layer_names import names_outside
+from mvprune.sources.model_types import (
+    TRIMMABLE,
+    WITHOUT_CHECKPOINTING,
+    names_outside,
+    problem_with_checkpointing,
+    problem_with_trimming,
+)
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation
 
@@ -33,11 +39,14 @@ def check_architecture(spec: job_pb2.CompressionSpec, model: Architecture) -> It
         )
         if problem:
             yield Violation("job.spec.structure", problem)
-            return
     block_size = spec.structure_block_size if spec.HasField("structure_block_size") else BLOCK_SIZE
     if spec.structure == job_pb2.CompressionSpec.BLOCKS_AND_UNITS and model.head_size and block_size > 0:
         problem = problem_with_block_size(block_size, model.head_size, "the model")
         yield from [Violation("job.spec.structure_block_size", problem)] if problem else []
+    if spec.trim_positions and types[0] not in TRIMMABLE:
+        yield Violation("job.spec.trim_positions", problem_with_trimming(types[0]))
+    if spec.training.gradient_checkpointing and types[0] in WITHOUT_CHECKPOINTING:
+        yield Violation("job.spec.training.gradient_checkpointing", problem_with_checkpointing(types[0]))
     if model.shapes:
         yield from _check_layers(spec, structure, model)
 

@@ -58,6 +58,19 @@ def test_a_model_that_consists_of_others_has_their_structures(tiny: Tiny, tmp_pa
     assert refused(folder, structure="HEADS", pattern="1:3") == {}
 
 
+def test_what_a_type_of_models_cannot_do(tiny: Tiny, tmp_path: Path) -> None:
+    albert = of_type(tiny, tmp_path / "m", model_type="albert")
+    assert refused(albert, training={"gradient_checkpointing": True}, trim_positions=True) == {
+        "job.spec.training.gradient_checkpointing": (
+            "must be false for a model that does not support it, got true for a albert; take more accumulation_steps "
+            "to save memory"
+        )
+    }
+    found = refused(of_type(tiny, tmp_path / "n", model_type="deberta"), trim_positions=True)
+    assert "must be false for a model that is none of albert, bert" in found["job.spec.trim_positions"]
+    assert refused(tiny.model, training={"gradient_checkpointing": True}, trim_positions=True) == {}
+
+
 @pytest.mark.parametrize(
     ("spec", "field", "text"),
     [

@@ -1,4 +1,4 @@
-"""The names of layers that the service knows are those of transformers."""
+"""What the service knows of model types is what transformers has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from mvprune.common.blocks import in_block
-from mvprune.sources.layer_names import BASES, name_in_task, names_outside
+from mvprune.sources.model_types import BASES, WITHOUT_CHECKPOINTING, name_in_task, names_outside
 
 TASKS = (
     AutoModelForMaskedLM,
@@ -37,6 +37,7 @@ def test_names(model_type: str) -> None:
         blocks = {name for name in layers(AutoModel.from_config(config)) if in_block(name)}
         models = [task.from_config(config) for task in TASKS]
     assert blocks
+    assert {model.supports_gradient_checkpointing for model in models} == {model_type not in WITHOUT_CHECKPOINTING}
     for model in models:
         found = layers(model)
         assert {name for name in found if in_block(name)} == {name_in_task(name, model_type) for name in blocks}
