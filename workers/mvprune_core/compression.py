@@ -128,7 +128,7 @@ def compress(
         trim_vocabulary: store only the embeddings of tokens that the data uses, and of those that a WordPiece tokenizer
             composes all other words from.
         trim_positions: store only the embeddings of the positions of `training.max_length` tokens. The model then
-            takes no longer inputs. For the architectures of `mvprune_core.positions.FAMILIES`; without delta.
+            takes no longer inputs. For the architectures of `mvprune.sources.model_types.TRIMMABLE`; without delta.
         target_bytes: bytes of all files of the artifact, at most. Chosen are the coding of the embeddings and that of
             the kept weights without a `weight_dtype` (fp16, int8 or int4), that of positions, token types, pooler and
             head (fp16 or int8), whether the positions are trimmed, and how few steps the words of rare tokens have in

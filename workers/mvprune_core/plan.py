@@ -15,6 +15,7 @@ from mvprune.artifact import Base, Coding, ModelSource
 from mvprune.artifact.structures import Structures
 from mvprune.common.patterns import Pattern
 from mvprune.data.run_length import COOLDOWN, LONG_COOLDOWN, preset_note, too_short
+from mvprune.sources.model_types import problem_with_checkpointing
 from mvprune_core.accounting import TOLERANCE, check_density
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.batching import Examples, Indices
@@ -176,8 +177,7 @@ def resolve(plan: Plan, student: Loaded, source: Future[ModelSource], cache: Cac
     if training.gradient_checkpointing and not student.model.supports_gradient_checkpointing:
         raise CompressionError(
             Reason.UNSUPPORTED_ARCHITECTURE,
-            "training.gradient_checkpointing must be false for a model that does not support it, got true for a "
-            f"{type(student.model).__name__}; take more accumulation_steps to save memory",
+            f"training.gradient_checkpointing {problem_with_checkpointing(type(student.model).__name__)}",
         )
     if plan.trim_positions:
         check_positions(student.model)

@@ -8,15 +8,13 @@ import torch
 from torch import nn
 
 from mvprune.artifact.positions import first_position, position_tables
+from mvprune.sources.model_types import TRIMMABLE, problem_with_trimming
 from mvprune_core.errors import CompressionError, Reason
-
-FAMILIES = ("albert", "bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
-"""Values of `model_type` whose table of positions is all that depends on their number."""
 
 
 def can_trim_positions(model: Any) -> bool:
     """Whether `trim_positions` knows the architecture, and the model has one table of positions."""
-    return model.config.model_type in FAMILIES and len(position_tables(model)) == 1
+    return model.config.model_type in TRIMMABLE and len(position_tables(model)) == 1
 
 
 def check_positions(model: Any) -> None:
@@ -27,9 +25,7 @@ def check_positions(model: Any) -> None:
     """
     if not can_trim_positions(model):
         raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"trim_positions must be false for a model that is none of {', '.join(FAMILIES)}, got true for a "
-            f"{type(model).__name__}; submit without it",
+            Reason.UNSUPPORTED_ARCHITECTURE, f"trim_positions {problem_with_trimming(type(model).__name__)}"
         )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune.common.blocks import in_block
+from mvprune.common.selected_layers import select_layers
 from mvprune_core.errors import CompressionError, Reason
 
 
@@ -31,33 +30,19 @@ def prunable_layers(
         CompressionError: UNSUPPORTED_ARCHITECTURE, no layer matches a pattern, or none is left to prune.
     """
     linear = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)}
-    for field, patterns in (("include", include), ("exclude", exclude)):
-        for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in linear):
-                blocks = [name for name in linear if in_block(name)]
-                raise CompressionError(
-                    Reason.UNSUPPORTED_ARCHITECTURE,
-                    f"{field} must match the name of a layer, such as {', '.join(blocks[:6])}, got {pattern!r}",
-                )
     embedded = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     shared: dict[int, list[str]] = {}
     for name, module in linear.items():
         shared.setdefault(id(module.weight), []).append(name)
-    layers = {
-        names[0]: linear[names[0]]
-        for weight, names in shared.items()
-        if weight not in embedded
-        and any(_matches(name, include) if include else in_block(name) for name in names)
-        and not any(_matches(name, exclude) for name in names)
-    }
-    if not layers:
+    layers = [names for weight, names in shared.items() if weight not in embedded]
+    others = [name for weight, names in shared.items() if weight in embedded for name in names]
+    found = select_layers(layers, others, include, exclude)
+    if found.problem:
+        raise CompressionError(Reason.UNSUPPORTED_ARCHITECTURE, f"{found.field} {found.problem}")
+    if not found.names:
         raise CompressionError(
             Reason.UNSUPPORTED_ARCHITECTURE,
-            "the model must have an nn.Linear in a numbered block (such as encoder.layer.0) that include and exclude "
-            f"leave to prune, got a {type(model).__name__}; give a Transformer encoder or decoder",
+            "the model must have an nn.Linear in a numbered block (such as encoder.layer.0), got a "
+            f"{type(model).__name__}; give a Transformer encoder or decoder",
         )
-    return layers
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return {name: linear[name] for name in found.names}

@@ -16,6 +16,7 @@ from mvprune_core.selection import Importance, kept_count, materialize, select_t
 
 Selection = Literal["local", "global"]
 MARGIN = 1e-4  # between a closed gate's score and the level, so that rounding opens no gate
+OPEN = 0.1  # of the score of a gate that stays, above that of a closed one: it is 0.01, so no weight becomes 0 in fp16
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,12 @@ class Weights(Selector):
         scores = [some.scores.detach() for some in gates if some.scores is not None]
         kept = [torch.empty_like(score, dtype=torch.bool) for score in scores]
         select_top(scores, kept_count(sum(score.numel() for score in scores), density), kept, seed)
-        dropped = [torch.where(mask, -torch.inf, score).max() for score, mask in zip(scores, kept, strict=True)]
-        return torch.stack(dropped).max() - level + MARGIN
+        found = [torch.where(mask, -torch.inf, score).max() for score, mask in zip(scores, kept, strict=True)]
+        dropped = torch.stack(found).max()
+        for score, mask in zip(scores, kept, strict=True):  # few steps leave many equal: those that stay are raised
+            equal = mask & (score <= dropped + MARGIN)
+            score.copy_(torch.where(equal, dropped + MARGIN + OPEN, score))
+        return dropped - level + MARGIN
 
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
         importance, seed = ranking.importance, ranking.seed

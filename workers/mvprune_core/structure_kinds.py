@@ -10,8 +10,9 @@ from typing import Literal
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune.artifact.structures import Kind, Structures, find_layers, find_structures, shares_layers
-from mvprune.common.structures import BLOCK_SIZE, problem_with_structure
+from mvprune.artifact.structures import Structures, find_layers, find_structures, shares_layers
+from mvprune.common.structures import BLOCK_SIZE, Part, problem_with_selection, problem_with_structure
+from mvprune.common.structures import KINDS as REMOVED
 from mvprune_core.blocks import BlocksAndUnits, check_block_size
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.layers import WholeLayers
@@ -49,18 +50,14 @@ class StructureKind:
     """What a word of `structure` stands for.
 
     Attributes:
-        kinds: the kinds of structures that are removed.
         select: makes the selector of a model's structures.
         find: finds all structures of a model.
-        part: what has a fixed set of matrices, in words.
         least: what stays in any case, in words.
         block_size: rows and columns of a block by default, if blocks are pruned.
     """
 
-    kinds: tuple[Kind, ...]
     select: Callable[[nn.Module, Sequence[Structures], StructureOptions], Selector]
     find: Callable[[nn.Module], Iterable[Structures]] = find_structures
-    part: str = "the {kind} of a block"
     least: str = "one of each in a block"
     block_size: int | None = None
 
@@ -82,11 +79,11 @@ def _layers(_: nn.Module, structures: Sequence[Structures], __: StructureOptions
 
 KINDS: Mapping[Structure, StructureKind] = MappingProxyType(
     {
-        "heads": StructureKind(("heads",), _heads_and_units),
-        "units": StructureKind(("units",), _heads_and_units),
-        "heads_and_units": StructureKind(("heads", "units"), _heads_and_units),
-        "blocks_and_units": StructureKind(("heads", "units"), _blocks_and_units, block_size=BLOCK_SIZE),
-        "layers": StructureKind(("layers",), _layers, find_layers, part="a layer", least="at least one of them"),
+        "heads": StructureKind(_heads_and_units),
+        "units": StructureKind(_heads_and_units),
+        "heads_and_units": StructureKind(_heads_and_units),
+        "blocks_and_units": StructureKind(_blocks_and_units, block_size=BLOCK_SIZE),
+        "layers": StructureKind(_layers, find_layers, least="at least one of them"),
     }
 )
 
@@ -120,24 +117,11 @@ def pruned_structures(
         CompressionError: UNSUPPORTED_ARCHITECTURE, the model has no structures of a known shape, its layers share their
             weights, or only some matrices of a block's structures are among the layers.
     """
-    kind = KINDS[structure]
-    of_kind = [each for each in kind.find(model) if each.kind in kind.kinds]
+    of_kind = [each for each in KINDS[structure].find(model) if each.kind in REMOVED[structure]]
     name, shares = type(model).__name__, shares_layers(model)
     if problem := problem_with_structure(structure, name, is_known=bool(of_kind), shares_layers=shares):
         raise CompressionError(Reason.UNSUPPORTED_ARCHITECTURE, f"structure {problem}")
-    for each in of_kind:
-        left_out = [name for name in each.layers if name not in layers]
-        if 0 < len(left_out) < len(each.layers):
-            raise CompressionError(
-                Reason.UNSUPPORTED_ARCHITECTURE,
-                f"include and exclude must select all matrices of {kind.part.format(kind=each.kind)} or none, got "
-                f"some without {left_out[0]}; change them so that they select {', '.join(each.layers)}",
-            )
-    chosen = [each for each in of_kind if each.output in layers]
-    if not chosen:
-        raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"include and exclude must select the matrices of some {' or '.join(kind.kinds)}, got none; change them "
-            f"so that they select layers such as {', '.join(of_kind[0].layers)}",
-        )
-    return chosen
+    parts = [Part(each.kind, each.layers) for each in of_kind]
+    if problem := problem_with_selection(structure, parts, layers):
+        raise CompressionError(Reason.UNSUPPORTED_ARCHITECTURE, f"include and exclude {problem}")
+    return [each for each in of_kind if each.output in layers]

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from mvprune.artifact.structures import Structures
 from mvprune_core.matrices import Gates, Matrix
 from mvprune_core.selection import materialize
-from mvprune_core.selectors import MARGIN, Ranking, Selector, SharedGates
-
-_OPEN = 0.1  # of the score of a gate that stays, above that of a closed one: it is 0.01, so no weight becomes 0 in fp16
+from mvprune_core.selectors import MARGIN, OPEN, Ranking, Selector, SharedGates
 
 
 class WholeStructures(Selector):
@@ -69,7 +67,7 @@ class WholeStructures(Selector):
         of_heads, of_units = places[: self._heads.count], places[self._heads.count :]
         kept = torch.cat([_first(of_heads, heads), _first(of_units, units)])
         for score, stays in zip(scores, torch.split(kept, [len(score) for score in scores]), strict=True):
-            score.copy_(torch.where(stays, score.clamp_min(level + _OPEN), score.clamp_max(level - MARGIN)))
+            score.copy_(torch.where(stays, score.clamp_min(level + OPEN), score.clamp_max(level - MARGIN)))
         return torch.zeros_like(scores[0][0])
 
     def _choose(self, scores: Tensor, density: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:

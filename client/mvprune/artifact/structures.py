@@ -11,70 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mvprune.common.structures import LAYER_CLASSES, SHARING
+from mvprune.common.structures import BLOCKS, LAYER_CLASSES, SHARING, BlockNames, Kind
 
-Kind = Literal["heads", "units", "layers"]
-
-
-class BlockNames(NamedTuple):
-    """Where a block that normalizes after each sum keeps its parts."""
-
-    attention: str
-    query: str
-    key: str
-    value: str
-    out: str
-    attention_norm: str
-    up: str
-    activation: str
-    down: str
-    output_norm: str
-
-
-BERT = BlockNames(
-    attention="attention.self",
-    query="attention.self.query",
-    key="attention.self.key",
-    value="attention.self.value",
-    out="attention.output.dense",
-    attention_norm="attention.output.LayerNorm",
-    up="intermediate.dense",
-    activation="intermediate.intermediate_act_fn",
-    down="output.dense",
-    output_norm="output.LayerNorm",
-)
-BLOCKS = {
-    **{LAYER_CLASSES[name]: BERT for name in ("bert", "camembert", "electra", "roberta", "xlm-roberta")},
-    LAYER_CLASSES["albert"]: BlockNames(
-        attention="attention",
-        query="attention.query",
-        key="attention.key",
-        value="attention.value",
-        out="attention.dense",
-        attention_norm="attention.LayerNorm",
-        up="ffn",
-        activation="activation",
-        down="ffn_output",
-        output_norm="full_layer_layer_norm",
-    ),
-    LAYER_CLASSES["distilbert"]: BlockNames(
-        attention="attention",
-        query="attention.q_lin",
-        key="attention.k_lin",
-        value="attention.v_lin",
-        out="attention.out_lin",
-        attention_norm="sa_layer_norm",
-        up="ffn.lin1",
-        activation="ffn.activation",
-        down="ffn.lin2",
-        output_norm="output_layer_norm",
-    ),
-}
 _SHARED = [LAYER_CLASSES[name] for name in SHARING]  # blocks that are all layers of their model
 _HEAD_COUNTS = ("num_attention_heads", "n_heads")  # of an attention module, by architecture
 _UNIT_COUNTS = ("intermediate_size", "hidden_dim")  # of a configuration
@@ -119,7 +62,7 @@ def class_name(module: nn.Module) -> str:
 def find_structures(model: nn.Module) -> Iterator[Structures]:
     """The heads and the units of every block of a known architecture, block by block."""
     for path, names in _blocks(model):
-        query, key, value, out, up, down = (f"{path}.{name}" for name in _matrices(names))
+        query, key, value, out, up, down = (f"{path}.{name}" for name in names.matrices)
         attention: Any = model.get_submodule(f"{path}.{names.attention}")
         size = attention.attention_head_size
         yield Structures("heads", path, (query, key, value), out, size, f"{path}.{names.attention}")
@@ -229,17 +172,13 @@ def _blocks(model: nn.Module) -> Iterator[tuple[str, BlockNames]]:
     """The names of the blocks of a known architecture, and of their parts."""
     for path, module in model.named_modules():
         names = BLOCKS.get(class_name(module))
-        if names is not None and all(type(module.get_submodule(name)) is nn.Linear for name in _matrices(names)):
+        if names is not None and all(type(module.get_submodule(name)) is nn.Linear for name in names.matrices):
             yield path, names
 
 
 def _layer(model: nn.Module, path: str, names: BlockNames) -> Structures:
-    *inputs, output = (f"{path}.{name}" for name in _matrices(names))
+    *inputs, output = (f"{path}.{name}" for name in names.matrices)
     return Structures("layers", path, tuple(inputs), output, _linear(model, output).in_features, "")
-
-
-def _matrices(names: BlockNames) -> tuple[str, ...]:
-    return (names.query, names.key, names.value, names.out, names.up, names.down)
 
 
 def _linear(model: nn.Module, name: str) -> nn.Linear:

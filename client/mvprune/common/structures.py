@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 from mvprune.common.patterns import METHODS as RANKING
 
 GATED = ("l0",)
 """The methods that can have one gate for each head and unit."""
+
+Kind = Literal["heads", "units", "layers"]
+KINDS: Mapping[str, tuple[Kind, ...]] = MappingProxyType(
+    {
+        "heads": ("heads",),
+        "units": ("units",),
+        "heads_and_units": ("heads", "units"),
+        "blocks_and_units": ("heads", "units"),
+        "layers": ("layers",),
+    }
+)
+"""What is removed, by the words of the option structure."""
 
 METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -35,6 +48,68 @@ LAYER_CLASSES: Mapping[str, str] = MappingProxyType(
 """The types of models whose heads and units are known, and the class of their layers in transformers."""
 SHARING = ("albert",)
 """The types of models whose layers share their weights."""
+
+
+class BlockNames(NamedTuple):
+    """Where a block that normalizes after each sum keeps its parts."""
+
+    attention: str
+    query: str
+    key: str
+    value: str
+    out: str
+    attention_norm: str
+    up: str
+    activation: str
+    down: str
+    output_norm: str
+
+    @property
+    def matrices(self) -> tuple[str, ...]:
+        """Its matrices: those of the attention, the output's last, and those of the feed-forward layer."""
+        return (self.query, self.key, self.value, self.out, self.up, self.down)
+
+
+BERT = BlockNames(
+    attention="attention.self",
+    query="attention.self.query",
+    key="attention.self.key",
+    value="attention.self.value",
+    out="attention.output.dense",
+    attention_norm="attention.output.LayerNorm",
+    up="intermediate.dense",
+    activation="intermediate.intermediate_act_fn",
+    down="output.dense",
+    output_norm="output.LayerNorm",
+)
+BLOCKS: Mapping[str, BlockNames] = {
+    **{LAYER_CLASSES[name]: BERT for name in ("bert", "camembert", "electra", "roberta", "xlm-roberta")},
+    LAYER_CLASSES["albert"]: BlockNames(
+        attention="attention",
+        query="attention.query",
+        key="attention.key",
+        value="attention.value",
+        out="attention.dense",
+        attention_norm="attention.LayerNorm",
+        up="ffn",
+        activation="activation",
+        down="ffn_output",
+        output_norm="full_layer_layer_norm",
+    ),
+    LAYER_CLASSES["distilbert"]: BlockNames(
+        attention="attention",
+        query="attention.q_lin",
+        key="attention.k_lin",
+        value="attention.v_lin",
+        out="attention.out_lin",
+        attention_norm="sa_layer_norm",
+        up="ffn.lin1",
+        activation="ffn.activation",
+        down="ffn.lin2",
+        output_norm="output_layer_norm",
+    ),
+}
+"""The names in the layers of known architectures, by the class of the layer."""
 BLOCK_SIZE = 32
 """Rows and columns of a block, as published (Lagunas et al. 2021, https://arxiv.org/abs/2109.04838)."""
 
@@ -73,4 +148,58 @@ def problem_with_block_size(block_size: int, head_size: int, where: str) -> str:
     return (
         f"must divide the size of a head, got {block_size} for heads of {head_size} in {where}; take a divisor of "
         f"{head_size}"
+    )
+
+
+class Part(NamedTuple):
+    """The heads or the units of a block, or a block that is one layer of the encoder.
+
+    Attributes:
+        kind: which of the three.
+        layers: the linear layers that have them, the output last.
+    """
+
+    kind: Kind
+    layers: tuple[str, ...]
+
+
+def parts_of(names: Sequence[str], layer_class: str) -> Iterator[Part]:
+    """The heads, the units and the whole of every block, by the names of a model's linear layers.
+
+    Args:
+        names: of all linear layers in the blocks.
+        layer_class: a key of `BLOCKS`.
+    """
+    query, *rest = BLOCKS[layer_class].matrices
+    every = set(names)
+    for name in names:
+        block = name.removesuffix(f".{query}")
+        layers = (name, *(f"{block}.{one}" for one in rest))
+        if block != name and every.issuperset(layers):
+            yield from (Part("heads", layers[:4]), Part("units", layers[4:]), Part("layers", layers))
+
+
+def problem_with_selection(structure: str, parts: Sequence[Part], selected: Container[str]) -> str:
+    """What is wrong with what include and exclude leave to prune; "" if they select whole parts, and some.
+
+    Args:
+        structure: a word of the option.
+        parts: of the model, some of them of the structure's kinds.
+        selected: the names of the layers that include and exclude leave.
+    """
+    kinds = KINDS[structure]
+    parts = [part for part in parts if part.kind in kinds]
+    for part in parts:
+        left_out = [name for name in part.layers if name not in selected]
+        if 0 < len(left_out) < len(part.layers):
+            what = "a layer" if part.kind == "layers" else f"the {part.kind} of a block"
+            return (
+                f"must select all matrices of {what} or none, got some without {left_out[0]}; change them so that they "
+                f"select {', '.join(part.layers)}"
+            )
+    if any(part.layers[-1] in selected for part in parts):
+        return ""
+    return (
+        f"must select the matrices of some {' or '.join(kinds)}, got none; change them so that they select layers such "
+        f"as {', '.join(parts[0].layers)}"
     )

@@ -26,6 +26,9 @@ _USUAL_STEPS, _MOST_USUAL_EPOCHS = 3000, 30
 # its accuracy is about 61 %, after 600 no higher.
 _FEWEST_STEPS = 200
 
+_MASK_INTERVAL = 100
+_LEAST_UPDATES = 20  # of the masks, at this interval, in a run of any length
+
 
 def epochs_of(task: Task, examples: int | None, batch_size: int, preset: Preset = "short") -> float:
     """The epochs of a preset.
@@ -50,6 +53,11 @@ def epochs_of(task: Task, examples: int | None, batch_size: int, preset: Preset 
 def steps_of(epochs: float, examples: int, batch_size: int) -> int:
     """Optimizer steps of so many epochs."""
     return math.ceil(epochs * math.ceil(examples / batch_size))
+
+
+def mask_interval_of(steps: int) -> int:
+    """Steps between two updates of the masks of a method that drops and grows weights, if none are given."""
+    return max(1, min(_MASK_INTERVAL, steps // _LEAST_UPDATES))
 
 
 def preset_note(task: Task, examples: int, batch_size: int, preset: Preset) -> str:

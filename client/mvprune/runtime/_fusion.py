@@ -5,14 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mvprune.artifact.structures import BERT, BLOCKS, BlockNames, class_name
+from mvprune.artifact.structures import class_name
+from mvprune.common.structures import BERT, BLOCKS, BlockNames
 from mvprune.runtime._layer import ACTIVATIONS, layer_forward
 from mvprune.runtime._linear import KernelLinear, address
 from mvprune.runtime._model import model_forward
 from mvprune.runtime.kernel import Activation
 
 _COPIES_OF_BERT = ("Bert", "Camembert", "Deberta", "DebertaV2", "Electra", "MPNet", "Roberta", "XLMRoberta")
-_FEED_FORWARD = BLOCKS | {f"{name}Layer": BERT for name in _COPIES_OF_BERT}
+_FEED_FORWARD = dict(BLOCKS) | {f"{name}Layer": BERT for name in _COPIES_OF_BERT}
 _RESIDUAL = {f"{name}{part}" for name in _COPIES_OF_BERT for part in ("SelfOutput", "Output")}
 
 

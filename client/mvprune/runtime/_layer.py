@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import activations
 
-from mvprune.artifact.structures import BLOCKS, class_name
+from mvprune.artifact.structures import class_name
+from mvprune.common.structures import BLOCKS
 from mvprune.runtime import kernel, layers
 from mvprune.runtime._linear import KernelLinear, address
 from mvprune.runtime.kernel import Activation

@@ -14,12 +14,13 @@ class Architecture:
     Attributes:
         model_types: of the model, and of the models that it consists of.
         head_size: rows of an attention head, 0 where it is not known.
-        rows: name of a prunable matrix to the weights of its rows; empty where it is not known which side the rows are.
+        shapes: (rows, columns) of the matrices in the blocks, by the names that their layers have in the model of a
+            task; empty where these, or which side the rows are, are not known.
     """
 
     model_types: tuple[str, ...]
     head_size: int
-    rows: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)

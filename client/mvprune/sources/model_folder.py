@@ -12,7 +12,6 @@ from pathlib import Path
 
 from mvprune.common.blocks import in_block
 from mvprune.common.excerpts import shown
-from mvprune.common.structures import LAYER_CLASSES
 from mvprune.sources.known_models import Architecture, InspectedModel
 from mvprune.sources.model_config import (
     CONFIG_FILE,
@@ -27,6 +26,7 @@ from mvprune.sources.model_config import (
     open_regular,
     read_json,
 )
+from mvprune.sources.model_types import BASES, name_in_task
 from mvprune.sources.references import InvalidReference, is_folder
 
 MAX_HEADER_BYTES = 100_000_000  # what the safetensors library allows
@@ -38,6 +38,7 @@ READ_WHOLE: Mapping[str, int] = {
     _INDEX: MAX_HEADER_BYTES,
 }
 MAX_RANK = 64  # what torch allows
+_MAX_MATRICES = 10_000  # whose names are compared with patterns: those of a thousand layers
 
 _FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 _QUANTIZED = ("I8", "U8", "I16", "U16", "I32", "U32", "F8_E4M3", "F8_E5M2", "F4")
@@ -129,9 +130,11 @@ def _architecture(config: Mapping[str, object], prunable: Mapping[str, tuple[int
     parts = [config, *(part for part in config.values() if isinstance(part, dict))]
     types = tuple(str(part["model_type"]) for part in parts if "model_type" in part)
     width, heads = (next((n for name in names if isinstance(n := config.get(name), int)), 0) for names in _HEADS)
-    rows = {name.removesuffix(".weight"): shape[1] for name, shape in prunable.items()}
-    is_linear = types[0] in _LAYERS or types[0] in LAYER_CLASSES  # else a matrix may have its inputs first
-    return Architecture(types, width // heads if heads > 0 else 0, rows if is_linear else {})
+    shapes = {}
+    if types[0] in BASES and len(prunable) <= _MAX_MATRICES:  # in others a matrix may have its inputs first
+        for name, (rows, columns) in prunable.items():
+            shapes[name_in_task(name.removesuffix(".weight"), types[0])] = rows, columns
+    return Architecture(types, width // heads if heads > 0 else 0, shapes)
 
 
 def _base(parameters: Mapping[str, _Tensor]) -> list[_Tensor]:

@@ -5,40 +5,73 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mvprune.common.patterns import Pattern
+from mvprune.common.selected_layers import select_layers
 from mvprune.common.structures import (
     BLOCK_SIZE,
     LAYER_CLASSES,
     SHARING,
+    parts_of,
     problem_with_block_size,
+    problem_with_selection,
     problem_with_structure,
 )
 from mvprune.sources.known_models import Architecture
+from mvprune.sources.model_types import (
+    TRIMMABLE,
+    WITHOUT_CHECKPOINTING,
+    names_outside,
+    problem_with_checkpointing,
+    problem_with_trimming,
+)
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation
 
 
 def check_architecture(spec: job_pb2.CompressionSpec, model: Architecture) -> Iterator[Violation]:
-    """Whether a model has what the structure and the pattern need. The worker checks it again, by the same rules.
-
-    Which matrices include and exclude leave, only the worker knows.
-    """
-    types = model.model_types
+    """Whether a model has what the options need. The worker checks it again, by the same rules."""
+    types, structure = model.model_types, job_pb2.CompressionSpec.Structure.Name(spec.structure).lower()
     if spec.structure:
-        structure = job_pb2.CompressionSpec.Structure.Name(spec.structure).lower()
         problem = problem_with_structure(
             structure,
             types[0],
             is_known=not LAYER_CLASSES.keys().isdisjoint(types),
             shares_layers=not set(SHARING).isdisjoint(types),
         )
-        yield from [Violation("job.spec.structure", problem)] if problem else []
+        if problem:
+            yield Violation("job.spec.structure", problem)
     block_size = spec.structure_block_size if spec.HasField("structure_block_size") else BLOCK_SIZE
     if spec.structure == job_pb2.CompressionSpec.BLOCKS_AND_UNITS and model.head_size and block_size > 0:
         problem = problem_with_block_size(block_size, model.head_size, "the model")
         yield from [Violation("job.spec.structure_block_size", problem)] if problem else []
-    if spec.pattern and not (spec.structure or spec.include or spec.exclude):
+    if spec.trim_positions and types[0] not in TRIMMABLE:
+        yield Violation("job.spec.trim_positions", problem_with_trimming(types[0]))
+    if spec.training.gradient_checkpointing and types[0] in WITHOUT_CHECKPOINTING:
+        yield Violation("job.spec.training.gradient_checkpointing", problem_with_checkpointing(types[0]))
+    if model.shapes:
+        yield from _check_layers(spec, structure, model)
+
+
+def _check_layers(spec: job_pb2.CompressionSpec, structure: str, model: Architecture) -> Iterator[Violation]:
+    """Whether include and exclude leave layers to prune, which the structure and the pattern can have."""
+    kind, names = model.model_types[0], tuple(model.shapes)
+    outside = names_outside(kind)  # more than the model has: which ones, depends on the task
+    found = select_layers([(name,) for name in (*names, *outside)], (), spec.include, spec.exclude)
+    if found.problem:
+        yield Violation(f"job.spec.{found.field}", found.problem)
+        return
+    if spec.structure and kind in LAYER_CLASSES:
+        parts = list(parts_of(names, LAYER_CLASSES[kind]))
+        if parts and (problem := problem_with_selection(structure, parts, found.names)):
+            yield Violation(f"job.spec.{_patterns(spec)}", problem)
+    if spec.pattern and not spec.structure:
         try:
-            problem = Pattern.parse(spec.pattern).problem_with_rows(model.rows)
+            pattern = Pattern.parse(spec.pattern)
         except ValueError:
             return  # another violation
+        rows = {name: model.shapes[name][1] for name in found.names if name in model.shapes}
+        problem = pattern.problem_with_rows(rows)
         yield from [Violation("job.spec.pattern", problem)] if problem else []
+
+
+def _patterns(spec: job_pb2.CompressionSpec) -> str:
+    return "exclude" if spec.exclude else "include"

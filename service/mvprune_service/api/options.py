@@ -10,7 +10,7 @@ from mvprune.common.patterns import Pattern
 from mvprune.common.structures import GATED
 from mvprune.common.structures import METHODS as OF_STRUCTURE
 from mvprune.common.suggestions import must_be_one_of
-from mvprune.data.run_length import EVENTS
+from mvprune.data.run_length import EVENTS, mask_interval_of
 from mvprune.data.tasks import Task
 from mvprune.spec.annotations import bound_of, default_of
 from mvprune.spec.fields import METHODS, is_duration
@@ -55,8 +55,12 @@ def check_density(spec: job_pb2.CompressionSpec, *, may_be_of_mask: bool = True)
         yield bad(field, 0, f"{_DENSITY} in a sweep, which compares densities; give that of the mask, or a lower one")
 
 
-def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
-    """The method, its options, and which modules it is for."""
+def check_method(spec: job_pb2.CompressionSpec, steps: int) -> Iterator[Violation]:
+    """The method, its options, and which modules it is for.
+
+    Args:
+        steps: of the training; 0 where they are not known.
+    """
     method = spec.WhichOneof("method")
     if method is None:
         yield bad("job.spec.method", "", f"one of {', '.join(METHODS)}")
@@ -65,11 +69,11 @@ def check_method(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
         yield from check_numbers(f"job.spec.{method}", options)
         if method == "locked_mask":
             yield from _check_mask(spec.locked_mask.mask_from)
-            yield from _check_rewind(spec.locked_mask, spec.training.max_steps)
+            yield from _check_rewind(spec.locked_mask, steps)
         if "schedule" in METHODS[method].message_type.fields_by_name:
-            yield from _check_schedule(method, options.schedule, spec.training)
+            yield from _check_schedule(method, options.schedule, spec.training, steps)
         if "mask_interval" in METHODS[method].message_type.fields_by_name:
-            yield from _check_interval(f"job.spec.{method}", options, spec.training.max_steps)
+            yield from _check_interval(f"job.spec.{method}", options, steps)
         if method in FREEZING and spec.training.train_embeddings:
             rule = f"unset with the method {method}, which trains no weights of the model's body"
             yield bad("job.spec.training.train_embeddings", "true", rule)
@@ -189,20 +193,21 @@ def _check_rewind(mask: job_pb2.LockedMask, steps: int) -> Iterator[Violation]:
         yield bad("job.spec.locked_mask.rewind", mask.rewind, rule)
 
 
-def _check_schedule(method: str, schedule: job_pb2.Schedule, training: job_pb2.Training) -> Iterator[Violation]:
+def _check_schedule(
+    method: str, schedule: job_pb2.Schedule, training: job_pb2.Training, steps: int
+) -> Iterator[Violation]:
     field, shape = f"job.spec.{method}.schedule", shape_of(method, schedule)
     yield from check_numbers(field, schedule)
     for name in ("events", "first_event"):
         if shape != job_pb2.Schedule.EVENTS and schedule.HasField(name):
             yield bad(f"{field}.{name}", getattr(schedule, name), "unset without the shape events; give that shape")
-    yield from _check_start(method, schedule, training.max_steps)
+    yield from _check_start(method, schedule, steps)
     if shape == job_pb2.Schedule.ONE_SHOT:
         if schedule.HasField("cooldown"):
             yield bad(f"{field}.cooldown", schedule.cooldown, "unset for one_shot, which prunes when the warm-up ends")
         return
     warmup = schedule.warmup if schedule.HasField("warmup") else _WARMUP
     cooldown = schedule.cooldown if schedule.HasField("cooldown") else default_cooldown(training)
-    steps = training.max_steps
     if warmup + cooldown >= 1:
         rule = "below 1 for warmup + cooldown; otherwise there are no steps to prune in"
         yield bad(field, f"{warmup:g} + {cooldown:g}", rule)
@@ -232,9 +237,10 @@ def _check_interval(field: str, options: Any, steps: int) -> Iterator[Violation]
     fields = options.DESCRIPTOR.fields_by_name
     until = options.mask_until if options.HasField("mask_until") else default_of(fields["mask_until"])
     last = max(1, round(until * steps))
-    if steps > 0 and 0 < until <= 1 and options.mask_interval >= last:
+    interval = options.mask_interval or mask_interval_of(steps)
+    if steps > 0 and 0 < until <= 1 and interval >= last:
         rule = f"below {last}, the steps until the masks stay as they are; give more steps or a later mask_until"
-        yield bad(f"{field}.mask_interval", options.mask_interval, rule)
+        yield bad(f"{field}.mask_interval", interval, rule)
 
 
 def _check_pattern(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:

@@ -46,7 +46,7 @@ from mvprune_service.api.policies import check_gates, check_policy, check_ranks,
 from mvprune_service.api.uploaded import Uploaded
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.domain.placement import Reserved, can_hold, together, workers_of
-from mvprune_service.domain.run_length import Rows, notes_on_length
+from mvprune_service.domain.run_length import Rows, known_steps, notes_on_length
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
 
@@ -137,7 +137,6 @@ class Checker:
         self._check_labels()
         self.violations += check_numbers("job.spec", spec)
         self.violations += check_density(spec, may_be_of_mask=not self._in_sweep)
-        self.violations += check_method(spec)
         self.violations += check_storage(spec)
         task = self._check_task(spec)
         self.violations += check_training(spec.training, task)
@@ -156,6 +155,7 @@ class Checker:
         if spec.HasField("teacher"):
             self._check_teacher(task, spec.teacher)
         self._check_data(task, spec)
+        self.violations += check_method(spec, self._steps(task))
         if task is not None and not self.violations:
             self.notes += tuple(notes_on_length(spec, task, self._rows))
         self.notes += tuple(notes_on_ranks(policy.resources))
@@ -197,6 +197,13 @@ class Checker:
                 resolve_model(teacher.model, self._roots)
         except InvalidReference as error:
             self._add(field, f"must be a job whose base model can be read, got one whose artifact is a delta: {error}")
+
+    def _steps(self, task: Task | None) -> int:
+        """The steps of the training; 0 where they are not known."""
+        training = self._job.spec.training
+        if any(violation.field.startswith("job.spec.training") for violation in self.violations):
+            return training.max_steps
+        return known_steps(training, task, self._rows)
 
     def _add(self, field: str, description: str) -> None:
         self.violations.append(Violation(field, self._roots.describe(description)))

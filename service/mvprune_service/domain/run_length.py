@@ -49,17 +49,39 @@ def notes_on_length(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None
     """
     training = spec.training
     batch_size = training.batch_size or task.batch_size
-    examples = rows.number if rows is not None and task.kind.rows_are_examples else None
-    if training.preset and examples is not None:
+    if training.preset and (examples := _examples(task, rows)) is not None:
         yield preset_note(task, examples, batch_size, _PRESETS[training.preset])
     has_pairs = rows.has_pairs if rows is not None else len(task.text_columns) > 1
-    steps = training.max_steps
-    if not steps and examples is not None:
-        epochs = training.epochs or epochs_of(task, examples, batch_size, _PRESETS.get(training.preset, "short"))
-        steps = steps_of(epochs, examples, batch_size)
+    steps = _steps(training, task, rows)
     if steps and spec.target_density and _is_gradual(spec):
         note = too_short(steps, spec.target_density, batch_size, has_pairs=has_pairs)
         yield from [note] if note else []
+
+
+def known_steps(training: job_pb2.Training, task: Task | None, rows: Rows | None) -> int:
+    """The steps of a job; 0 where only its worker knows them.
+
+    Args:
+        training: without violations, or with a number of steps.
+        task: None where it is not known.
+        rows: None where they are not known.
+    """
+    if training.max_steps > 0 or task is None or task.kind.has_windows:
+        return training.max_steps
+    return _steps(training, task, rows)
+
+
+def _examples(task: Task, rows: Rows | None) -> int | None:
+    return rows.number if rows is not None and task.kind.rows_are_examples else None
+
+
+def _steps(training: job_pb2.Training, task: Task, rows: Rows | None) -> int:
+    """The steps of a job, or about as many; 0: they are not known."""
+    examples, batch_size = _examples(task, rows), training.batch_size or task.batch_size
+    if training.max_steps or examples is None:
+        return training.max_steps
+    epochs = training.epochs or epochs_of(task, examples, batch_size, _PRESETS.get(training.preset, "short"))
+    return steps_of(epochs, examples, batch_size)
 
 
 def _is_gradual(spec: job_pb2.CompressionSpec) -> bool:

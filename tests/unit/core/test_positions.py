@@ -21,10 +21,11 @@ import mvprune
 from mvprune.artifact import read_manifest
 from mvprune.data.loading import ClassificationData
 from mvprune.export import export
+from mvprune.sources.model_types import TRIMMABLE
 from mvprune_core import compress
 from mvprune_core.artifact_loading import open_artifact
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.positions import FAMILIES, check_positions, trim_positions
+from mvprune_core.positions import check_positions, trim_positions
 
 LENGTH = 10
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -88,7 +89,7 @@ def test_all_that_reads_the_artifact_agrees(
     assert torch.allclose(torch.from_numpy(session.run(["logits"], feeds)[0]), wanted, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TRIMMABLE)
 def test_every_family(family: str) -> None:
     sizes = NAMES_OF_DISTILBERT if family == "distilbert" else SIZES
     make = transformers.CONFIG_MAPPING[family]
@@ -123,7 +124,7 @@ def test_another_architecture_is_refused_before_training(
     )
     with pytest.raises(CompressionError, match=r"albert, bert, .*, got true for a XLNetModel; submit without it"):
         check_positions(model)
-    monkeypatch.setattr("mvprune_core.positions.FAMILIES", ("roberta",))
+    monkeypatch.setattr("mvprune_core.positions.TRIMMABLE", ("roberta",))
     monkeypatch.setattr("mvprune_core.run.CompressionRun.prune", None)
     with pytest.raises(CompressionError, match="trim_positions must be false") as raised:
         compress(model_folder, data, density=0.2, training=SHORT, trim_positions=True)

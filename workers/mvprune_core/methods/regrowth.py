@@ -11,14 +11,12 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from mvprune.data.run_length import mask_interval_of
 from mvprune_core.matrices import ALMOST_ZERO, Matrix
 from mvprune_core.methods.base import PruningStep, Selection, TopV
 from mvprune_core.options import check_choice, check_fraction
 from mvprune_core.schedule import RunTooShort, Schedule
 from mvprune_core.selection import kept_count, select_top
-
-_INTERVAL = 100
-_LEAST_UPDATES = 20  # of the masks, at this interval, in a run of any length
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Regrowth(TopV):
         return Schedule("one_shot", warmup=0.0)
 
     def for_run(self, total_steps: int) -> Self:
-        interval = self.mask_interval or max(1, min(_INTERVAL, total_steps // _LEAST_UPDATES))
+        interval = self.mask_interval or mask_interval_of(total_steps)
         last = self._last_of(total_steps)
         if interval >= last:
             raise RunTooShort(

@@ -60,7 +60,8 @@ class Kind(ABC, Generic[Source]):
         columns: the names of columns that a user may give, as fields of `Columns`; () where they are fixed.
         min_tokens: the length of input that a model of this kind must at least take.
         not_distilled: why a student cannot learn from a teacher, as the rest of a sentence; "" where it can.
-        rows_are_examples: whether each row of the data is one example; a passage may give several.
+        rows_are_examples: whether each row of the data is one example, or at least about one.
+        has_windows: whether a long row gives several examples.
         losses: those of its metrics that have a unit of their own, and of which less is better.
         tasks: the named tasks.
     """
@@ -72,6 +73,7 @@ class Kind(ABC, Generic[Source]):
     min_tokens: ClassVar[int] = 0
     not_distilled: ClassVar[str] = ""
     rows_are_examples: ClassVar[bool] = True
+    has_windows: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset()
 
     def __str__(self) -> str:

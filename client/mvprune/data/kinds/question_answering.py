@@ -87,6 +87,7 @@ class QuestionAnswering(Kind[Questions]):
     head: ClassVar[str] = "QuestionAnswering"
     pipeline: ClassVar[str] = "question-answering"
     columns: ClassVar[tuple[str, ...]] = ()
+    has_windows: ClassVar[bool] = True
     min_tokens: ClassVar[int] = 24  # the end of a question and some of its context
 
     def read_file(self, task: Task, path: Path, columns: Columns) -> Questions:

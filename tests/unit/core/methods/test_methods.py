@@ -32,7 +32,7 @@ from mvprune_core.methods import Gated, Matrix, PruningStep, l0
 from mvprune_core.methods.penalty import ramp, strength
 from mvprune_core.methods.regrowth import Regrowth
 from mvprune_core.selection import materialize
-from mvprune_core.selectors import Ranking, _select_on_device
+from mvprune_core.selectors import WEIGHTS, Ranking, _select_on_device
 
 TOTAL = 10
 
@@ -255,6 +255,16 @@ def test_masks_that_are_final_stay(method: Method) -> None:
     masks.update(TOTAL)
     assert torch.equal(masks.matrices[0].kept, before)
     assert torch.equal(model["layer"][0].weight, masks.matrices[0].weight * before)
+
+
+@pytest.mark.parametrize("scores", [torch.zeros(40), torch.arange(40.0) // 15, torch.linspace(0, 1e-5, 40)])
+def test_as_many_gates_stay_where_scores_are_equal(scores: Tensor) -> None:
+    one, parameter = torch.ones(40), nn.Parameter
+    gates = [Matrix("w", parameter(one), parameter(scores.clone()), one.clone(), one.mean()) for _ in range(2)]
+    shift = WEIGHTS.separate(gates, 0.3, l0.CLOSED, seed=0)
+    L0().finalize_masks(gates, {"shift": shift})
+    assert sum(int(some.mask.count_nonzero()) for some in gates) == 24
+    assert min(float(some.mask[some.mask > 0].min()) for some in gates) > 0.005
 
 
 def test_one_shot_before_and_after() -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import Tiny
+from transformers import BertConfig, BertForSequenceClassification
 
 from mvprune.sources.model_folder import inspect_model
 from mvprune.v1 import job_pb2
+from mvprune_core.errors import CompressionError
+from mvprune_core.prunable import prunable_layers
+from mvprune_core.structure_kinds import Structure, pruned_structures
 from mvprune_service.api.architectures import check_architecture
 
 KNOWN = "albert, bert, camembert, distilbert, electra, roberta, xlm-roberta"
@@ -53,6 +58,19 @@ def test_a_model_that_consists_of_others_has_their_structures(tiny: Tiny, tmp_pa
     assert refused(folder, structure="HEADS", pattern="1:3") == {}
 
 
+def test_what_a_type_of_models_cannot_do(tiny: Tiny, tmp_path: Path) -> None:
+    albert = of_type(tiny, tmp_path / "m", model_type="albert")
+    assert refused(albert, training={"gradient_checkpointing": True}, trim_positions=True) == {
+        "job.spec.training.gradient_checkpointing": (
+            "must be false for a model that does not support it, got true for a albert; take more accumulation_steps "
+            "to save memory"
+        )
+    }
+    found = refused(of_type(tiny, tmp_path / "n", model_type="deberta"), trim_positions=True)
+    assert "must be false for a model that is none of albert, bert" in found["job.spec.trim_positions"]
+    assert refused(tiny.model, training={"gradient_checkpointing": True}, trim_positions=True) == {}
+
+
 @pytest.mark.parametrize(
     ("spec", "field", "text"),
     [
@@ -61,7 +79,7 @@ def test_a_model_that_consists_of_others_has_their_structures(tiny: Tiny, tmp_pa
             "job.spec.structure_block_size",
             "must divide the size of a head, got 12 for heads of 16 in the model; take a divisor of 16",
         ),
-        ({"pattern": "3:5"}, "job.spec.pattern", "got 3:5 for encoder.layer.0.attention.output.dense with rows of 32"),
+        ({"pattern": "3:5"}, "job.spec.pattern", "got 3:5 for bert.encoder.layer.0.attention.output.dense with rows"),
     ],
 )
 def test_sizes_that_do_not_fit(tiny: Tiny, spec: dict[str, Any], field: str, text: str) -> None:
@@ -71,13 +89,62 @@ def test_sizes_that_do_not_fit(tiny: Tiny, spec: dict[str, Any], field: str, tex
 
 
 @pytest.mark.parametrize(
+    ("spec", "field", "text"),
+    [
+        ({"include": ["encoder.layer.*"]}, "include", "must match the name of a layer, such as bert.encoder.layer.0."),
+        ({"exclude": ["*.9.*"]}, "exclude", "must match the name of a layer, such as bert.encoder.layer.0."),
+        ({"exclude": ["*"]}, "exclude", "must leave a layer to prune, such as bert.encoder.layer.0."),
+        ({"include": ["*.query"], "structure": "HEADS"}, "include", "must select all matrices of the heads of a block"),
+        ({"exclude": ["*.query"], "structure": "LAYERS"}, "exclude", "must select all matrices of a layer or none"),
+        ({"include": ["*.attention.*"], "structure": "UNITS"}, "include", "must select the matrices of some units"),
+        (
+            {"include": ["*.output.dense"], "pattern": "5:7"},
+            "pattern",
+            "got 5:7 for bert.encoder.layer.0.attention.out",
+        ),
+    ],
+)
+def test_names_that_do_not_fit(tiny: Tiny, spec: dict[str, Any], field: str, text: str) -> None:
+    found = refused(tiny.model, **spec)
+    assert list(found) == [f"job.spec.{field}"]
+    assert text in found[f"job.spec.{field}"]
+
+
+NAMES = (["*.attention.*"], ["*.0.*"], ["bert.encoder.*"], ["*dense"], ["classifier"], ["*.nothing"], ["*"])
+
+
+@pytest.mark.parametrize("exclude", [(), *NAMES])
+@pytest.mark.parametrize("include", [(), *NAMES])
+@pytest.mark.parametrize("structure", [None, "heads", "units", "heads_and_units", "layers"])
+def test_server_and_worker_say_the_same(
+    tiny: Tiny, structure: Structure | None, include: Sequence[str], exclude: Sequence[str]
+) -> None:
+    model = BertForSequenceClassification(BertConfig.from_pretrained(tiny.model))
+    try:
+        layers = prunable_layers(model, include, exclude)
+        if structure is not None:
+            pruned_structures(model, layers, structure)
+        text = ""
+    except CompressionError as error:
+        text = str(error)
+    words = {} if structure is None else {"structure": structure.upper()}
+    found = refused(tiny.model, include=include, exclude=exclude, **words)
+    assert len(found) == bool(text)
+    assert all(problem.partition(" such as")[0] in text for problem in found.values())
+
+
+@pytest.mark.parametrize(
     "spec",
     [
         {"structure": "BLOCKS_AND_UNITS", "structure_block_size": 16},
         {"structure": "LAYERS"},
         {"pattern": "3:32"},
-        {"pattern": "3:5", "include": ["*.query"]},
+        {"pattern": "3:8", "include": ["*.query"]},
+        {"pattern": "1:64", "include": ["*.output.dense"], "exclude": ["*.attention.*"]},
         {"pattern": "5:3"},
+        {"include": ["classifier"]},
+        {"include": ["bert.encoder.layer.0.*"], "structure": "HEADS"},
+        {"exclude": ["*.0.*"], "structure": "LAYERS"},
         {},
     ],
 )

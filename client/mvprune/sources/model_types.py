@@ -1,0 +1,85 @@
+"""What is known of transformers' model types, so that options can be checked without it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+BASES: Mapping[str, str] = MappingProxyType(
+    {
+        "albert": "albert",
+        "bert": "bert",
+        "camembert": "roberta",
+        "data2vec-text": "data2vec_text",
+        "deberta": "deberta",
+        "deberta-v2": "deberta",
+        "distilbert": "distilbert",
+        "electra": "electra",
+        "ernie": "ernie",
+        "megatron-bert": "bert",
+        "mpnet": "mpnet",
+        "roberta": "roberta",
+        "roberta-prelayernorm": "roberta_prelayernorm",
+        "xlm-roberta": "roberta",
+    }
+)
+"""Where the model of a task keeps the model without a head, by model type (`base_model_prefix`)."""
+
+TRIMMABLE = ("albert", "bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
+"""The types whose table of positions is all that depends on their number."""
+WITHOUT_CHECKPOINTING = ("albert", "mpnet")
+"""The types of `BASES` whose models do not support gradient checkpointing."""
+
+_IN_BASE = ("embeddings_project", "encoder.embedding_hidden_mapping_in", "pooler", "pooler.dense")
+_IN_HEADS = (
+    "classifier",
+    "classifier.dense",
+    "classifier.out_proj",
+    "cls.predictions.decoder",
+    "cls.predictions.transform.dense",
+    "generator_lm_head",
+    "generator_predictions.dense",
+    "lm_head.decoder",
+    "lm_head.dense",
+    "pooler.dense",
+    "pre_classifier",
+    "predictions.decoder",
+    "predictions.dense",
+    "qa_outputs",
+    "vocab_projector",
+    "vocab_transform",
+)
+
+
+def name_in_task(name: str, model_type: str) -> str:
+    """The name that a layer of a checkpoint has in the model of a task, of a type of `BASES`."""
+    prefix = f"{BASES[model_type]}."
+    return name if name.startswith(prefix) else prefix + name
+
+
+def names_outside(model_type: str) -> tuple[str, ...]:
+    """The names that linear layers outside of the blocks may have, whatever the task, of a type of `BASES`."""
+    return (*(f"{BASES[model_type]}.{name}" for name in _IN_BASE), *_IN_HEADS)
+
+
+def problem_with_trimming(model: str) -> str:
+    """What is wrong with trim_positions for a model that is none of `TRIMMABLE`.
+
+    Args:
+        model: what it is called in the message.
+    """
+    return (
+        f"must be false for a model that is none of {', '.join(TRIMMABLE)}, got true for a {model}; submit without it"
+    )
+
+
+def problem_with_checkpointing(model: str) -> str:
+    """What is wrong with gradient_checkpointing for a model that does not support it.
+
+    Args:
+        model: what it is called in the message.
+    """
+    return (
+        f"must be false for a model that does not support it, got true for a {model}; take more accumulation_steps to "
+        "save memory"
+    )
