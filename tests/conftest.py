@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from mvprune.cli._ci import RUN_VARIABLES
+from mvprune.common.collection import without_collection
 
 # Read when gRPC is loaded. Its handlers crash now and then where a database is started as another user, by a real fork.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -25,6 +28,16 @@ settings.register_profile("mvprune", derandomize=True, deadline=None, suppress_h
 settings.load_profile("mvprune")
 
 pytest_plugins = ["tests.neighbours"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Tests and the libraries that they import stay until the end: the garbage collector need not visit them."""
+    with without_collection():
+        collected = yield
+    gc.freeze()
+    return collected
+
 
 _GOOD = ("great", "lovely", "fine", "bright", "moving")
 _BAD = ("awful", "dull", "poor", "flat", "clumsy")

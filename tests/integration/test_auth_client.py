@@ -25,7 +25,7 @@ from mvprune_service.service import Service
 
 from ..conftest import server_path
 from ..unit.sources.test_model_folders import write_model
-from ..waiting import until_true
+from ..waiting import PATIENCE, until_true
 
 
 class Outcome(NamedTuple):
@@ -188,7 +188,7 @@ async def test_a_silent_stream_ends_with_its_token(guarded: Guarded, tmp_path: P
             with closing(sqlite3.connect(tmp_path / "home" / "mvprune.sqlite", isolation_level=None)) as database:
                 database.execute("UPDATE tokens SET expire_us = create_us WHERE token_id = ?", (made["id"],))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await asyncio.wait_for(call.read(), 30)
+            await asyncio.wait_for(call.read(), PATIENCE)
     assert (caught.value.code(), ends in caught.value.details()) == (grpc.StatusCode.UNAUTHENTICATED, True)
 
 

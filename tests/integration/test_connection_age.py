@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 import grpc
 import pytest
@@ -16,6 +16,9 @@ from mvprune.client.wire import AsyncWire, BlockingWire
 from mvprune.v1 import worker_pb2, worker_pb2_grpc
 from mvprune_service.api import ports
 from mvprune_workers.channel import Unreachable, WorkerClient
+
+from ..neighbours import free_ports
+from ..waiting import PATIENCE
 
 AGE_MS = 20
 CALLS = 400
@@ -37,13 +40,17 @@ class Workers(worker_pb2_grpc.WorkerServiceServicer):
         return worker_pb2.ReportMetricsResponse()
 
 
-async def start(address: str = "127.0.0.1:0") -> tuple[Workers, grpc.aio.Server, str]:
+@asynccontextmanager
+async def started(address: str = "127.0.0.1:0") -> AsyncIterator[tuple[Workers, grpc.aio.Server, str]]:
     """A server with the options of a real port."""
     servicer = Workers()
     server, bound = ports.listen(address, "--address", None, allow_remote=False, max_connections=100)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
     await server.start()
-    return servicer, server, bound
+    try:
+        yield servicer, server, bound
+    finally:
+        await server.stop(None)
 
 
 @pytest.fixture
@@ -57,13 +64,12 @@ def young(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def server(young: None) -> AsyncIterator[tuple[Workers, str]]:
-    servicer, running, address = await start()
-    yield servicer, address
-    await running.stop(None)
+    async with started() as (servicer, _, address):
+        yield servicer, address
 
 
 def worker(target: str) -> WorkerClient:
-    return WorkerClient(target, None, "secret", "projects/p/jobs/j/attempts/1", 1, timeout=10)
+    return WorkerClient(target, None, "secret", "projects/p/jobs/j/attempts/1", 1, timeout=PATIENCE)
 
 
 async def test_no_call_of_a_worker_is_lost(server: tuple[Workers, str]) -> None:
@@ -87,12 +93,12 @@ async def test_no_call_of_a_client_is_lost(server: tuple[Workers, str]) -> None:
     async def calls(wire: AsyncWire) -> None:
         stub = worker_pb2_grpc.WorkerServiceStub(wire.channel)
         for _ in range(CALLS):
-            await stub.ReportMetrics(worker_pb2.ReportMetricsRequest(), timeout=10)
+            await stub.ReportMetrics(worker_pb2.ReportMetricsRequest(), timeout=PATIENCE)
 
     def blocking_calls(wire: BlockingWire) -> None:
         stub = worker_pb2_grpc.WorkerServiceStub(wire.channel)
         for _ in range(CALLS):
-            stub.ReportMetrics(worker_pb2.ReportMetricsRequest(), timeout=10)
+            stub.ReportMetrics(worker_pb2.ReportMetricsRequest(), timeout=PATIENCE)
 
     one, two = AsyncWire(endpoint), BlockingWire(endpoint)
     await asyncio.gather(calls(one), asyncio.to_thread(blocking_calls, two))
@@ -104,24 +110,22 @@ async def test_no_call_of_a_client_is_lost(server: tuple[Workers, str]) -> None:
 
 async def test_workers_use_all_servers_and_those_that_are_added(young: None) -> None:
     """As in a rolling update: one server ends, another one starts. The target is what a name resolves to."""
-    old, first, one = await start()
-    new, second, two = await start()
-    await second.stop(None)
-    with worker(f"ipv4:{one},{two}") as client:
-        deadline = time.monotonic() + 60
+    two = f"127.0.0.1:{free_ports(1)[0]}"
+    async with started() as (old, first, one):
+        with worker(f"ipv4:{one},{two}") as client:
+            deadline = time.monotonic() + PATIENCE
 
-        def call(until: Callable[[], bool]) -> None:
-            while not until() and time.monotonic() < deadline:
-                with suppress(Unreachable):  # of a server that ends; workers try again
-                    client.report_metrics([])
+            def call(until: Callable[[], bool]) -> None:
+                while not until() and time.monotonic() < deadline:
+                    with suppress(Unreachable):  # of a server that ends; workers try again
+                        client.report_metrics([])
 
-        await asyncio.to_thread(call, lambda: old.calls >= 20)
-        added, third, _ = await start(two)
-        await asyncio.to_thread(call, lambda: added.calls >= 20)
-        assert (new.calls, added.calls >= 20) == (0, True)
-        stopping = asyncio.create_task(first.stop(5))
-        before = added.calls
-        await asyncio.to_thread(call, lambda: added.calls >= before + 20)
-        await stopping
-        assert added.calls >= before + 20
-    await third.stop(None)
+            await asyncio.to_thread(call, lambda: old.calls >= 20)
+            async with started(two) as (added, _, _):
+                await asyncio.to_thread(call, lambda: added.calls >= 20)
+                assert added.calls >= 20
+                stopping = asyncio.create_task(first.stop(5))
+                before = added.calls
+                await asyncio.to_thread(call, lambda: added.calls >= before + 20)
+                await stopping
+                assert added.calls >= before + 20

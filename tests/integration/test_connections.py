@@ -39,9 +39,11 @@ def crowd(mode: str, *addresses: str) -> Iterator[None]:
     command = [sys.executable, "-m", "tests.integration.crowd", mode, str(COUNT), *addresses]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == f"{COUNT * len(addresses)}\n".encode()
-        yield
-        process.communicate()
+        try:
+            assert process.stdout.readline() == f"{COUNT * len(addresses)}\n".encode()
+            yield
+        finally:
+            process.communicate()
 
 
 @pytest.fixture
@@ -113,11 +115,11 @@ def test_connections_that_say_nothing_stop_no_port(server: Server, mode: str) ->
         with crowd(mode, *addresses, metrics):
             started = time.monotonic()
             for channel in (clients, workers):  # who was there first is served as before
-                check(channel, 5)
+                check(channel)
             for address in addresses:
                 until(lambda address=address: answers(address), f"{address} answered")
             text = until(lambda: scraped(metrics), "the metrics were read")
-            assert time.monotonic() - started < 30
+            assert time.monotonic() - started < 100, "gRPC itself gives each of them two minutes"
     assert "mvprune_descriptor_usage_ratio" in text
     assert "internal error" not in server.log()
 

@@ -283,7 +283,7 @@ def test_local_processes_leave_no_zombies_and_a_log(tmp_path: Path) -> None:
 def test_what_is_known_of_local_processes_is_forgotten_long_after_their_end(tmp_path: Path) -> None:
     """A log may have hundreds of megabytes."""
     executor, folder = LocalExecutor(tmp_path / "executor"), tmp_path / "executor"
-    executor.submit(python("runs", "import time; print('here', flush=True); time.sleep(60)"))
+    executor.submit(python("runs", "import signal; print('here', flush=True); signal.pause()"))
     wait_for_lines(folder / "logs/runs.log", 1)  # one that is stopped before it has a keeper has no exit code
     for ref in ("old", "new"):
         executor.submit(python(ref, "print('hello')"))
@@ -387,8 +387,10 @@ class NoRoute(BaseHTTPRequestHandler):
 def test_a_404_that_is_not_rays_says_nothing_about_a_job() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), NoRoute) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        assert_away(RayExecutor(f"http://127.0.0.1:{server.server_port}"), "Ray")
-        server.shutdown()
+        try:
+            assert_away(RayExecutor(f"http://127.0.0.1:{server.server_port}"), "Ray")
+        finally:
+            server.shutdown()
 
 
 def test_a_ray_that_refuses_the_token(ray_cluster: EmbeddedRay) -> None:

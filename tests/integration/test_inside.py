@@ -60,8 +60,10 @@ class _Handler(BaseHTTPRequestHandler):
 def collecting() -> Iterator[Collector]:
     with Collector() as collector:
         threading.Thread(target=collector.serve_forever, daemon=True).start()
-        yield collector
-        collector.shutdown()
+        try:
+            yield collector
+        finally:
+            collector.shutdown()
 
 
 def test_a_job_seen_from_inside(tmp_path: Path, tiny: Tiny) -> None:
@@ -83,7 +85,7 @@ def test_a_job_seen_from_inside(tmp_path: Path, tiny: Tiny) -> None:
                     density=0.1,
                     max_steps=30,
                     cpus=1,
-                ).wait(timeout=200)
+                ).wait(timeout=PATIENCE)
                 (attempt,) = client.attempts(job)
                 traceparent = next(client.events(job)).details["traceparent"]
                 logged_by_worker = b"".join(client.logs(job))

@@ -26,7 +26,7 @@ from ..conftest import server_path
 from .conftest import keys_in
 from .servers import Data, Server
 
-WORDY = {"PYTHONPATH": str(Path(__file__).with_name("chatty")), "CHATTY_LINES": "2500"}
+WORDY = {"PYTHONPATH": str(Path(__file__).with_name("chatty")), "CHATTY_LINES": "10000"}
 
 
 async def test_a_log_is_one_log_while_it_grows_and_after_its_end(

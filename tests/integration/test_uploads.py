@@ -26,6 +26,7 @@ from mvprune_service.stores.base import BlobStore
 
 from ..bert_folder import write_bert
 from ..neighbours import S3Server
+from ..waiting import PATIENCE
 from .servers import Server
 
 _STAND_IN = Path(__file__).parents[1] / "chaos" / "stand_in"  # a trainer that only waits
@@ -82,7 +83,7 @@ def test_submit_poll_and_download_from_another_home(client: Client, server: Serv
     )
     assert job.spec.model == f"upload:{digest(describe(Kind.MODEL, model))}/my-model"
     assert job.model_size is not None
-    assert job.wait(timeout=120).state == "SUCCEEDED"
+    assert job.wait(timeout=PATIENCE).state == "SUCCEEDED"
     assert (job.download(tmp_path / "out") / "manifest.json").is_file()
     uploads = {upload.display_name: upload for upload in client.uploads()}
     assert uploads.keys() == {"my-model", "teacher", "train.jsonl", "dev.jsonl"}
@@ -115,16 +116,16 @@ def test_a_chunk_that_the_store_lost_is_sent_again_with_the_next_job(
 
     seen: list[mvprune.UploadProgress] = []
     job = submit()
-    assert job.wait(timeout=120).state == "SUCCEEDED"
+    assert job.wait(timeout=PATIENCE).state == "SUCCEEDED"
     lost = (model / "model.safetensors").read_bytes()[CHUNK_BYTES : 2 * CHUNK_BYTES]
     (key,) = (one.key for one in store.list("uploads/") if store.get(one.key) == lost)
     store.delete(key)
     shutil.rmtree(server.home / "scratch" / "cache")
     with pytest.raises(mvprune.JobFailed, match=r"INVALID_MODEL: .* a part of model\.safetensors is missing"):
-        submit().wait(timeout=120)
+        submit().wait(timeout=PATIENCE)
     assert {one.display_name: one.state for one in client.uploads()}["my-model"] == "INCOMPLETE"
     seen.clear()
-    assert submit().wait(timeout=120).state == "SUCCEEDED"
+    assert submit().wait(timeout=PATIENCE).state == "SUCCEEDED"
     assert max(one.sent_bytes for one in seen) == CHUNK_BYTES, "just that chunk"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 _POLL_SECONDS = 0.02
@@ -17,17 +18,26 @@ _POLL_SECONDS = 0.02
 def marked(name: str, value: str) -> set[int]:
     """The live processes of this user that were started with `name=value` in their environment."""
     wanted = f"{name}={value}".encode()
-    found = set()
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            environment = (folder / "environ").read_bytes()  # empty for a zombie
-        except OSError:  # another user's, or ended meanwhile
-            continue
-        if wanted in environment.split(b"\0"):
-            found.add(int(folder.name))
-    return found
+    processes = (folder for folder in Path("/proc").iterdir() if folder.name.isdigit())
+    return {int(folder.name) for folder in processes if wanted in _environment(folder).split(b"\0")}
+
+
+def _environment(process: Path) -> bytes:
+    """Empty once it has ended, or if it is another user's.
+
+    The first thread of a killed process may end before the others. It has no environment then, while they finish what
+    they asked of the system, such as a new file.
+    """
+    with suppress(OSError):
+        return _read(process / "environ") or next(filter(None, map(_read, process.glob("task/*/environ"))), b"")
+    return b""
+
+
+def _read(environ: Path) -> bytes:
+    """Empty if the thread has ended."""
+    with suppress(ProcessLookupError, FileNotFoundError):
+        return environ.read_bytes()
+    return b""
 
 
 def kill_marked(name: str, value: str, timeout: float = 10.0) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from mvprune_workers.exits import ExitCode
 
 from ...waiting import until
 from .test_real_trainer import real_job, trainer_of
-
-_QUICKLY = 30.0  # seconds on a busy machine; torch itself would wait for 30 minutes
 
 
 def start(worker: Any, tiny: Any) -> None:
@@ -52,12 +49,12 @@ def test_two_ranks_make_an_artifact(worker: Any, tiny: Any) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_ranks_end_together(worker: Any, tiny: Any, number: signal.Signals) -> None:
+    """Torch itself would wait for 30 minutes, longer than any test lasts."""
     worker.service.spec = real_job(tiny)
     worker.service.spec.training.max_steps = 100_000
     start(worker, tiny)
     worker.service.wait(lambda: any(beat.progress.step > 1 for beat in worker.service.heartbeats))
     trainer, sibling = trainer_of(worker), sibling_of(worker)
-    began = time.monotonic()
     if number == signal.SIGKILL:
         os.kill(sibling, signal.SIGKILL)
         assert worker.wait() is ExitCode.FAILED
@@ -69,6 +66,5 @@ def test_ranks_end_together(worker: Any, tiny: Any, number: signal.Signals) -> N
         assert worker.wait() is ExitCode.PREEMPTED
         assert b"stopped as asked\n" in worker.service.log
         assert b"Traceback" not in worker.service.log
-    assert time.monotonic() - began < _QUICKLY
     until(lambda: not worker.alive(sibling), "rank 1 is dead")
     worker.assert_clean()

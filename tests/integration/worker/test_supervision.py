@@ -362,7 +362,7 @@ def test_missing_settings_are_named(tmp_path: Path) -> None:
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
     )
     assert run.returncode == ExitCode.USAGE
     assert "MVPRUNE_ATTEMPT_UID must be set" in run.stderr
@@ -381,7 +381,9 @@ def test_a_file_of_headers_that_cannot_be_used_is_named_and_not_shown(
     if content != "authorization=s3cr3t":
         more["OTEL_EXPORTER_OTLP_HEADERS"] = ""
     command = [sys.executable, "-m", "mvprune_workers"]
-    run = subprocess.run(command, env=worker.environment(more), capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(
+        command, env=worker.environment(more), capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert run.returncode == ExitCode.USAGE
     (line,) = run.stderr.splitlines()
     assert line.startswith("mvprune_workers: OTEL_EXPORTER_OTLP_HEADERS_FILE must ")

@@ -13,10 +13,11 @@ from typing import Any
 import grpc
 import pytest
 from tests.unit.client.scripted_server import NAME, Fake, always, echo, job, refuse
+from tests.waiting import PATIENCE
 
 import mvprune
 from mvprune import Client, JobState
-from mvprune.client import wire
+from mvprune.client import transport, wire
 from mvprune.v1 import job_pb2
 
 
@@ -46,7 +47,10 @@ def _unavailable(request: Any, context: grpc.ServicerContext) -> None:
     refuse(context, grpc.StatusCode.UNAVAILABLE, "the database is away", "DATABASE_UNAVAILABLE")
 
 
-def test_a_submit_that_found_nobody_is_repeated_with_the_same_request_id(fake: Fake, client: Client) -> None:
+def test_a_submit_that_found_nobody_is_repeated_with_the_same_request_id(
+    fake: Fake, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "CONNECT_SECONDS", PATIENCE)  # on a busy machine two repetitions take long
     fake.answers["CreateJob"] = [_unavailable, _unavailable, echo]
     assert client.submit(model="m", task="sst2", density=0.5).id == "j1"
     first, second, third = fake.requests["CreateJob"]

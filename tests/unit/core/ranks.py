@@ -1,11 +1,12 @@
-"""Short runs that several processes compute together. `python -m tests.unit.core.ranks FOLDER RANK SIZE NAME…` is one
-rank: it runs the functions of this module with these names, and saves what each returns."""
+"""Short runs that several processes compute together. `main` is one of them: it runs functions of this module by name,
+and saves what each returns."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,13 @@ from mvprune_core.storage import Checkpoints
 from mvprune_core.tasks import Objective, objective_for
 
 _SECONDS = 800  # on a busy machine
+# Large libraries are imported: see without_collection.
+_RANK = """
+from mvprune.common.collection import without_collection
+with without_collection():
+    from tests.unit.core import ranks
+ranks.main()
+"""
 STEPS = 12
 DATA = ClassificationData(get_task("sst2"), ("negative", "positive"), sentences(160, 1), sentences(90, 2))
 # The last batch of an epoch is one example: some rank has no part of it.
@@ -61,25 +69,34 @@ TASKS: dict[str, Any] = {
 }
 
 
-def start(folder: Path, size: int, *names: str) -> dict[str, list[Any]]:
-    """What each rank's function returned, by its name. Raises AssertionError with the output of ranks that fail."""
+def start(folder: Path, scenarios: Mapping[int, Sequence[str]]) -> dict[int, dict[str, list[Any]]]:
+    """Runs functions by so many ranks, one number of ranks after the other in the same processes, which start slowly.
+
+    Returns, for each number, what each rank's function returned, by its name. Raises AssertionError with the output of
+    processes that fail.
+    """
+    given = json.dumps(list(scenarios.items()))
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.core.ranks", str(folder), str(rank), str(size), *names],
+            [sys.executable, "-c", _RANK, str(folder), str(rank), given],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in range(size)
+        for rank in range(max(scenarios))
     ]
     try:
         output = [rank.communicate(timeout=_SECONDS)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    assert [rank.returncode for rank in ranks] == [0] * size, "\n".join(output)
-    files = {name: [folder / f"{name}.{rank}of{size}" for rank in range(size)] for name in names}
-    return {name: [torch.load(file, weights_only=False) for file in each] for name, each in files.items()}
+    assert [rank.returncode for rank in ranks] == [0] * len(ranks), "\n".join(output)
+
+    def returned(name: str, size: int) -> list[Any]:
+        files = [folder / f"{name}.{rank}of{size}" for rank in range(size)]
+        return [torch.load(file, weights_only=False) for file in files]
+
+    return {size: {name: returned(name, size) for name in names} for size, names in scenarios.items()}
 
 
 def methods(group: Group, folder: Path) -> dict[str, Any]:
@@ -240,15 +257,15 @@ def _state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def main(folder: Path, rank: int, size: int, names: Sequence[str]) -> None:
-    """Runs functions of this module in a group."""
+def main() -> None:
+    """Runs functions of this module in each group that this process belongs to: see `start`."""
+    folder, rank = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
-    group = TorchGroup.meet("cpu", folder / f"meeting-{size}", rank, size)
-    for name in names:
-        scenario: Callable[[Group, Path], Any] = globals()[name]
-        torch.save(scenario(group, folder), folder / f"{name}.{rank}of{size}")
-    group.close()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
+    for size, names in json.loads(sys.argv[3]):
+        if rank >= size:
+            continue
+        group = TorchGroup.meet("cpu", folder / f"meeting-{size}", rank, size)
+        for name in names:
+            scenario: Callable[[Group, Path], Any] = globals()[name]
+            torch.save(scenario(group, folder), folder / f"{name}.{rank}of{size}")
+        group.close()

@@ -1,6 +1,6 @@
 """Several processes that train one model: the same result as one process, up to rounding, and the same on every rank.
 
-The processes are real ones, connected by gloo. Each pair of them computes all runs of `ranks`, since it starts slowly.
+The processes are real ones, connected by gloo. The same ones compute all runs of `ranks`, since they start slowly.
 """
 
 from __future__ import annotations
@@ -46,9 +46,15 @@ def folder(
 
 
 @pytest.fixture(scope="module")
-def two(folder: Path) -> dict[str, list[Any]]:
+def returned(folder: Path) -> dict[int, dict[str, list[Any]]]:
+    """What the ranks return, by their number."""
+    return ranks.start(folder, {2: NAMES, 3: ["whole"]})
+
+
+@pytest.fixture(scope="module")
+def two(returned: dict[int, dict[str, list[Any]]]) -> dict[str, list[Any]]:
     """What two ranks return."""
-    return ranks.start(folder, 2, *NAMES)
+    return returned[2]
 
 
 def same(first: Any, second: Any) -> bool:
@@ -166,8 +172,10 @@ def test_a_model_that_keeps_statistics_of_its_batches_is_refused() -> None:
     assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
 
 
-def test_three_ranks_train_as_one_process_does(folder: Path, whole: dict[str, Any]) -> None:
-    found = ranks.start(folder, 3, "whole")["whole"]
+def test_three_ranks_train_as_one_process_does(
+    returned: dict[int, dict[str, list[Any]]], whole: dict[str, Any]
+) -> None:
+    found = returned[3]["whole"]
     assert all(same(found[0], other) for other in found[1:])
     for ours, theirs in zip(found[0]["loss"], whole["loss"], strict=True):
         assert ours == pytest.approx(theirs, rel=2e-5)

@@ -16,6 +16,8 @@ async def serving(handlers: Handlers) -> AsyncIterator[grpc.aio.Channel]:
     server = grpc.aio.server(handlers=(handlers,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield channel
-    await server.stop(None)
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield channel
+    finally:
+        await server.stop(None)

@@ -225,6 +225,7 @@ async def test_a_probe_asks_one_question_at_a_time(clock: TestClock) -> None:
     assert round(problems.seconds("store")) == 60
     assert asked == 1
     answer.set()
+    probe._timeout = PATIENCE
     assert await probe.get() == 2
     assert problems.texts() == {}
     assert await asyncio.gather(probe.get(), probe.get()) == [3, 3]

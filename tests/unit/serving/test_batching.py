@@ -37,8 +37,10 @@ class Model:
 async def running(model: Model, max_batch: int = 3, max_waiting: int = 100) -> AsyncIterator[Batcher]:
     batcher = Batcher(model, max_batch, max_waiting)
     task = asyncio.create_task(batcher.run())
-    yield batcher
-    task.cancel()
+    try:
+        yield batcher
+    finally:
+        task.cancel()
 
 
 def texts(*numbers: int, length: int = 1) -> list[dict[str, str]]:

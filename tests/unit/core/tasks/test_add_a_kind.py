@@ -40,7 +40,7 @@ from mvprune_service.api.specs import Checker
 
 model, train, dev, out = map(Path, sys.argv[1:])
 data = load_task("multi-label", train=train, validation=dev)
-training = Training(max_steps=300, batch_size=32, learning_rate=5e-3, accumulation_steps=2)
+training = Training(max_steps=150, batch_size=32, learning_rate=5e-3, accumulation_steps=2)
 result = compress(model, data, density=0.5, training=training)
 manifest = result.save(out)
 found = evaluate(out, dev)

@@ -44,10 +44,12 @@ async def test_without_tokens_an_address_has_only_so_many_streams() -> None:
     await server.start()
     other = await asyncio.start_server(relay, "127.0.0.1", 0)
     through = "{}:{}".format(*other.sockets[0].getsockname())
-    async with grpc.aio.insecure_channel(address) as one, grpc.aio.insecure_channel(through) as two:
-        held = [await watch(one) for _ in range(2)]
-        with pytest.raises(grpc.aio.AioRpcError, match="open streams of a caller must be at most 2"):
-            await watch(one)
-        held.append(await watch(two))
-    await server.stop(None)
-    other.close()
+    try:
+        async with grpc.aio.insecure_channel(address) as one, grpc.aio.insecure_channel(through) as two:
+            held = [await watch(one) for _ in range(2)]
+            with pytest.raises(grpc.aio.AioRpcError, match="open streams of a caller must be at most 2"):
+                await watch(one)
+            held.append(await watch(two))
+    finally:
+        await server.stop(None)
+        other.close()
