@@ -10,12 +10,15 @@ import argparse
 import resource
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import torch
 from bench_step import KINDS, SHAPES, build, model_of
 from rich.console import Console
 from rich.table import Table
 
+from mvprune_core import METHODS
+from mvprune_core.heap import freed_memory_kept
 from mvprune_core.prunable import prunable_layers
 
 _STEPS = 3
@@ -27,8 +30,9 @@ def peak(shape: str, kind: str, tokens: int) -> int:
     torch.set_num_threads(1)
     before = _resident()
     step = build(shape, kind, tokens, "bf16" if device.type == "cuda" else "fp32", device)
-    for _ in range(_STEPS):
-        step()
+    with freed_memory_kept() if kind in METHODS else nullcontext():
+        for _ in range(_STEPS):
+            step()
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated())
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before

@@ -22,6 +22,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from mvprune_core import METHODS, Callback, LockedMask, Movement, Training
 from mvprune_core.batching import Examples
 from mvprune_core.curves import Curve
 from mvprune_core.distillation import DistillationLoss
+from mvprune_core.heap import freed_memory_kept
 from mvprune_core.masking import Masks
 from mvprune_core.methods.regrowth import Regrowth
 from mvprune_core.optimization import build_optimizer
@@ -220,19 +222,23 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, nargs="+", default=[DROPOUT, 0.0])
     parser.add_argument("--accumulation-steps", type=int, default=1, help="passes that a batch is split into")
     parser.add_argument("--precision", choices=("fp32", "bf16"), help="default: bf16 on a GPU, else fp32")
+    parser.add_argument(
+        "--keep-freed-memory", action="store_true", help="all steps as mvprune trains, dense ones too: see heap.py"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     precision = args.precision or ("bf16" if device.type == "cuda" else "fp32")
-    for dropout in args.dropout:
-        compare(args, precision, device, dropout)
+    with freed_memory_kept() if args.keep_freed_memory else nullcontext():
+        for dropout in args.dropout:
+            compare(args, precision, device, dropout)
 
 
 def compare(args: argparse.Namespace, precision: str, device: torch.device, dropout: float) -> None:
     """Measures all steps with one dropout, and prints their table."""
     passes = args.accumulation_steps
     title = f"one training step, {args.density:.0%}, dropout {dropout:g}, {device.type} {precision}"
-    title += f", {args.threads} threads, {passes} passes"
+    title += f", {args.threads} threads, {passes} passes" + ", freed memory kept" * args.keep_freed_memory
     table = Table(title=f"{title}, minimum and median of {args.rounds}")
     clock = time.perf_counter if device.type == "cuda" else time.process_time
     for column in ("shape", "tokens", "step", "minimum", "to dense", "median", "to dense"):

@@ -22,6 +22,7 @@ from mvprune_core.curves import Curve
 from mvprune_core.distillation import DistillationLoss
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.group import ALONE, STEPS_BETWEEN_CHECKS, Group, check_same_tensors, sum_gradients
+from mvprune_core.heap import freed_memory_kept
 from mvprune_core.interruption import Stopped, stop_requested
 from mvprune_core.masking import Masks
 from mvprune_core.notes import Notes
@@ -136,7 +137,7 @@ class Trainer:
             RanksDiverged: the ranks no longer have the same weights, scores or masks.
             Stopped: `request_stop` was called; a checkpoint was written before.
         """
-        with seeded(self.seed, self.device), training_mode(self.model, self.settings):
+        with seeded(self.seed, self.device), training_mode(self.model, self.settings), freed_memory_kept():
             try:
                 self._resume()
                 first = self.step
