@@ -9,10 +9,8 @@ from torch import nn
 
 from mvprune.artifact import Accounting, LayerCount
 from mvprune.common.blocks import in_block
+from mvprune.common.structures import TOLERANCE
 from mvprune_core.errors import CompressionError, Reason
-
-TOLERANCE = 0.1
-"""Relative, of a density that was requested."""
 
 
 def account(

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mvprune.artifact import ArtifactError, read_manifest
+from mvprune.artifact import ArtifactError, load
+from mvprune.artifact.card import CARD_FILE
 from mvprune.artifact.masks import is_artifact
+from mvprune.artifact.report.page import REPORT_FILE
 from mvprune.common.blocks import without_number
-from mvprune.runtime import load
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.methods import LockedMask
 from mvprune_core.methods.base import generator_of
@@ -23,6 +24,7 @@ from mvprune_core.selection import kept_count, select_top
 from mvprune_core.state import tensors_of
 from mvprune_core.tasks import Objective
 
+_NOT_SENT = (CARD_FILE, REPORT_FILE)  # of an artifact that is on a client's machine
 _CLOSE = 0.1  # relative: a density this little above the mask's is the mask's
 
 
@@ -120,8 +122,7 @@ def _tensors(source: Source, objective: Objective, seed: int) -> Mapping[str, Te
     if not is_artifact(source.folder):
         return tensors_of(load_model(source, objective, seed).model)
     try:
-        read_manifest(source.folder)
-        return tensors_of(load(source.folder))
+        return tensors_of(load(source.folder, may_lack=_NOT_SENT))
     except ArtifactError as error:
         raise CompressionError(Reason.INVALID_MODEL, f"mask_from: {error}") from error
 

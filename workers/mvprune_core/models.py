@@ -102,11 +102,12 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     `seed`; all other tensors come from the checkpoint.
 
     Raises:
-        CompressionError: INVALID_MODEL.
+        CompressionError: INVALID_MODEL; UNSUPPORTED_ARCHITECTURE, transformers has no such model with the task's head.
     """
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config = _read(source, lambda: build_config(read_json(source.folder / CONFIG_FILE), CONFIG_FILE))
+        check_head(config, objective)
         tokenizer = load_tokenizer(source, config)
         notes = number_classes(config)
         same_question = objective.configure(config)
@@ -130,6 +131,20 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     notes += (*head.notes(), *without_batch_effects(model))
     fine_tuned = same_question and not head.names
     return Loaded(model, tokenizer, fine_tuned=fine_tuned, notes=notes, new=head.names)
+
+
+def check_head(config: Any, objective: Objective) -> None:
+    """Checks that transformers has models of this architecture for the kind of task.
+
+    Raises:
+        CompressionError: UNSUPPORTED_ARCHITECTURE, it has none.
+    """
+    if type(config) not in objective.auto_class._model_mapping:
+        raise CompressionError(
+            Reason.UNSUPPORTED_ARCHITECTURE,
+            f"the model must be of a type that transformers has an {objective.auto_class.__name__} for, got "
+            f"{config.model_type}; give another model, such as a BERT",
+        )
 
 
 def description_digest(source: Source) -> str:

@@ -14,9 +14,10 @@ from transformers.pytorch_utils import Conv1D
 from mvprune.artifact import Base, Coding, ModelSource
 from mvprune.artifact.structures import Structures
 from mvprune.common.patterns import Pattern
+from mvprune.common.structures import LEAST, problem_with_density
 from mvprune.data.run_length import COOLDOWN, LONG_COOLDOWN, preset_note, too_short
 from mvprune.sources.model_types import problem_with_checkpointing
-from mvprune_core.accounting import TOLERANCE, check_density
+from mvprune_core.accounting import check_density
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.batching import Examples, Indices
 from mvprune_core.distillation import Teacher, compare_states
@@ -311,7 +312,7 @@ def _check_density(plan: Plan, sizes: Sequence[int], selector: Selector, notes: 
         kept = plan.method.kept(sizes, plan.density) if structure is None else round(reached * sum(sizes))
         remedy = "take a density that the model's matrices are large enough for, global selection"
         if structure is not None:
-            least = structure.kind.least
+            least = LEAST[structure.structure]
             remedy = f"take {reached:.4g}, the nearest that whole {structure.structure} have, with {least}"
         check_density(plan.density, kept, sum(sizes), remedy)
     if structure is not None and abs(reached / plan.density - 1) > _DENSITY_TO_MENTION:
@@ -329,12 +330,8 @@ def _check_structure_density(
     if problem := selector.problem(sum(sizes)):
         raise CompressionError(Reason.DENSITY_NOT_REACHED, problem)
     name, reached = structure.structure, selector.density_of_structures(plan.density)
-    if abs(reached / wanted - 1) > TOLERANCE and not plan.allow_density_miss:
-        raise CompressionError(
-            Reason.DENSITY_NOT_REACHED,
-            f"structure_density must be a density of whole {name}, with {structure.kind.least}, within 10 %, got "
-            f"{wanted:g}; take {reached:.4g}, the nearest, or allow_density_miss",
-        )
+    if (problem := problem_with_density(name, wanted, reached)) and not plan.allow_density_miss:
+        raise CompressionError(Reason.DENSITY_NOT_REACHED, f"structure_density {problem}")
     if abs(reached / wanted - 1) > _DENSITY_TO_MENTION:
         notes.add(f"the density of the {name} is {reached:.4g}, the nearest that they have, not {wanted:g}")
 

@@ -52,13 +52,11 @@ class StructureKind:
     Attributes:
         select: makes the selector of a model's structures.
         find: finds all structures of a model.
-        least: what stays in any case, in words.
         block_size: rows and columns of a block by default, if blocks are pruned.
     """
 
     select: Callable[[nn.Module, Sequence[Structures], StructureOptions], Selector]
     find: Callable[[nn.Module], Iterable[Structures]] = find_structures
-    least: str = "one of each in a block"
     block_size: int | None = None
 
 
@@ -83,7 +81,7 @@ KINDS: Mapping[Structure, StructureKind] = MappingProxyType(
         "units": StructureKind(_heads_and_units),
         "heads_and_units": StructureKind(_heads_and_units),
         "blocks_and_units": StructureKind(_blocks_and_units, block_size=BLOCK_SIZE),
-        "layers": StructureKind(_layers, find_layers, least="at least one of them"),
+        "layers": StructureKind(_layers, find_layers),
     }
 )
 

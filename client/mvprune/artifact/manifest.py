@@ -8,7 +8,7 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -232,10 +232,14 @@ def read_manifest(directory: str | Path) -> Manifest:
         raise ArtifactError(f"{directory}: {error}") from error
 
 
-def verify(directory: str | Path) -> Manifest:
+def verify(directory: str | Path, *, may_lack: Container[str] = ()) -> Manifest:
     """Checks that every file of an artifact is there with the size and the SHA-256 that its manifest says.
 
     Files that the manifest does not name are ignored.
+
+    Args:
+        directory: the artifact.
+        may_lack: names of files that may be missing.
 
     Raises:
         ArtifactError: names the first file that is missing or differs.
@@ -245,6 +249,8 @@ def verify(directory: str | Path) -> Manifest:
         try:
             _verify_file(Path(directory) / file.path, file)
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and file.path in may_lack:
+                continue
             raise ArtifactError(f"{file.path}: cannot be read ({error.strerror or error})") from error
     return manifest
 

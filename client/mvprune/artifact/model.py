@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -173,6 +173,7 @@ def load(
     base: str | Path | Base | None = None,
     *,
     replacement: Callable[[transformers.PreTrainedModel], LayerReplacement] | None = None,
+    may_lack: Container[str] = (),
 ) -> transformers.PreTrainedModel:
     """Verifies an artifact and builds its model: a plain transformers model, dense, fp32, in evaluation mode.
 
@@ -184,13 +185,14 @@ def load(
             MVPRUNE_MODELS and in the hub's cache. What is taken from it is verified too. A `Base`: all models that are
             loaded with it share the memory of the tensors that training left unchanged, which are frozen.
         replacement: of layers, given the model before it has its weights.
+        may_lack: names of files that may be missing, because they are not read here.
 
     Raises:
         ArtifactError: a file is missing or differs from the manifest, the files do not make a model, or the base model
             is not found.
     """
     directory = Path(directory)
-    manifest = verify(directory)
+    manifest = verify(directory, may_lack=may_lack)
     listed = {file.path for file in manifest.files}
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if name not in listed:

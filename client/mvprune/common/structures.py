@@ -151,6 +151,56 @@ def problem_with_block_size(block_size: int, head_size: int, where: str) -> str:
     )
 
 
+LEAST: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("heads", "units", "heads_and_units", "blocks_and_units"), "one of each in a block")
+    | {"layers": "at least one of them"}
+)
+"""What stays in any case, by the words of the option structure."""
+TOLERANCE = 0.1
+"""Relative, of a density that was requested."""
+
+
+def problem_with_density(structure: str, density: float, reached: float) -> str:
+    """What is wrong with a density that structures miss by more than `TOLERANCE`; "" if they reach it.
+
+    Args:
+        structure: a word of the option.
+        density: the fraction of the weights whose structures are to stay.
+        reached: the nearest that they have.
+    """
+    if abs(reached / density - 1) <= TOLERANCE:
+        return ""
+    return (
+        f"must be a density of whole {structure}, with {LEAST[structure]}, within 10 %, got {density:g}; take "
+        f"{reached:.4g}, the nearest, or allow_density_miss"
+    )
+
+
+class Counts(NamedTuple):
+    """All heads, or all units, of a model that may be removed.
+
+    Attributes:
+        least: how many stay at least: one in each block.
+        number: how many there are.
+        size: weights of each.
+    """
+
+    least: int
+    number: int
+    size: int
+
+
+def nearest_density(heads: Counts, units: Counts, density: float) -> float:
+    """The density nearest to `density` that heads and units have together, of either of which there may be none."""
+    total = heads.number * heads.size + units.number * units.size
+    found = []
+    for number in range(heads.least, heads.number + 1):
+        left = density * total - number * heads.size
+        others = min(max(round(left / max(units.size, 1)), units.least), units.number)
+        found.append(number * heads.size + others * units.size)
+    return min(found, key=lambda weights: abs(weights - density * total)) / total
+
+
 class Part(NamedTuple):
     """The heads or the units of a block, or a block that is one layer of the encoder.
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 from mvprune.common.patterns import Pattern
 from mvprune.common.selected_layers import select_layers
 from mvprune.common.structures import (
     BLOCK_SIZE,
+    KINDS,
     LAYER_CLASSES,
     SHARING,
+    Counts,
+    Part,
+    nearest_density,
     parts_of,
     problem_with_block_size,
+    problem_with_density,
     problem_with_selection,
     problem_with_structure,
 )
@@ -26,9 +32,18 @@ from mvprune.sources.model_types import (
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation
 
+_NONE = Counts(0, 0, 0)
 
-def check_architecture(spec: job_pb2.CompressionSpec, model: Architecture) -> Iterator[Violation]:
-    """Whether a model has what the options need. The worker checks it again, by the same rules."""
+
+def check_architecture(
+    spec: job_pb2.CompressionSpec, model: Architecture, *, in_sweep: bool = False
+) -> Iterator[Violation]:
+    """Whether a model has what the options need. The worker checks it again, by the same rules.
+
+    Args:
+        model: the model.
+        in_sweep: whether the job is a point of a sweep, where a density that a structure cannot have fails by itself.
+    """
     types, structure = model.model_types, job_pb2.CompressionSpec.Structure.Name(spec.structure).lower()
     if spec.structure:
         problem = problem_with_structure(
@@ -48,10 +63,12 @@ def check_architecture(spec: job_pb2.CompressionSpec, model: Architecture) -> It
     if spec.training.gradient_checkpointing and types[0] in WITHOUT_CHECKPOINTING:
         yield Violation("job.spec.training.gradient_checkpointing", problem_with_checkpointing(types[0]))
     if model.shapes:
-        yield from _check_layers(spec, structure, model)
+        yield from _check_layers(spec, structure, model, in_sweep=in_sweep)
 
 
-def _check_layers(spec: job_pb2.CompressionSpec, structure: str, model: Architecture) -> Iterator[Violation]:
+def _check_layers(
+    spec: job_pb2.CompressionSpec, structure: str, model: Architecture, *, in_sweep: bool
+) -> Iterator[Violation]:
     """Whether include and exclude leave layers to prune, which the structure and the pattern can have."""
     kind, names = model.model_types[0], tuple(model.shapes)
     outside = names_outside(kind)  # more than the model has: which ones, depends on the task
@@ -63,6 +80,10 @@ def _check_layers(spec: job_pb2.CompressionSpec, structure: str, model: Architec
         parts = list(parts_of(names, LAYER_CLASSES[kind]))
         if parts and (problem := problem_with_selection(structure, parts, found.names)):
             yield Violation(f"job.spec.{_patterns(spec)}", problem)
+        elif not (in_sweep or spec.allow_density_miss):
+            yield from _check_density(
+                spec, structure, model, [part for part in parts if part.layers[-1] in found.names]
+            )
     if spec.pattern and not spec.structure:
         try:
             pattern = Pattern.parse(spec.pattern)
@@ -71,6 +92,30 @@ def _check_layers(spec: job_pb2.CompressionSpec, structure: str, model: Architec
         rows = {name: model.shapes[name][1] for name in found.names if name in model.shapes}
         problem = pattern.problem_with_rows(rows)
         yield from [Violation("job.spec.pattern", problem)] if problem else []
+
+
+def _check_density(
+    spec: job_pb2.CompressionSpec, structure: str, model: Architecture, parts: Sequence[Part]
+) -> Iterator[Violation]:
+    """Whether whole heads, units or layers have the density, or that of the structures."""
+    field = "structure_density" if spec.HasField("structure_density") else "target_density"
+    density, chosen = getattr(spec, field), [part for part in parts if part.kind in KINDS[structure]]
+    if structure == "blocks_and_units" or not chosen or model.head_size < 1 or not 0 < density <= 1:
+        return  # blocks have almost any density
+    if structure == "layers":
+        reached = nearest_density(_NONE, Counts(1, len(chosen), 1), density)
+    else:
+        heads, units = (_counts([part for part in chosen if part.kind == kind], model) for kind in ("heads", "units"))
+        reached = nearest_density(heads, units, density)
+    problem = problem_with_density(structure, density, reached)
+    yield from [Violation(f"job.spec.{field}", problem)] if problem else []
+
+
+def _counts(parts: Sequence[Part], model: Architecture) -> Counts:
+    """All heads, or all units."""
+    number = sum(model.shapes[part.layers[-1]][1] // (model.head_size if part.kind == "heads" else 1) for part in parts)
+    weights = sum(math.prod(model.shapes[layer]) for part in parts for layer in part.layers)
+    return Counts(len(parts), number, weights // max(number, 1))
 
 
 def _patterns(spec: job_pb2.CompressionSpec) -> str:

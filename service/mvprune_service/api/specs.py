@@ -26,6 +26,7 @@ from mvprune.sources.references import (
     resolve_model,
     resolve_path,
 )
+from mvprune.sources.schemes import shown as in_words
 from mvprune.sources.uploads import is_upload, parse
 from mvprune.spec.annotations import annotation
 from mvprune.v1 import job_pb2
@@ -147,7 +148,7 @@ class Checker:
             self.violations += check_ranks(policy.resources, spec.training.batch_size or task.batch_size)
         self.size = self._check_model("job.spec.model", spec.model)
         if (found := self._models[spec.model, inspect_model].architecture) is not None:
-            self.violations += check_architecture(spec, found)
+            self.violations += check_architecture(spec, found, in_sweep=self._in_sweep)
         self._check_revision("job.spec.model_revision", spec.model_revision)
         self._check_mask(spec.locked_mask.mask_from)
         self.violations += check_gates(self._job, task)
@@ -271,7 +272,7 @@ class Checker:
             if size is not None and own is not None and size.encoder_parameters != own.encoder_parameters:
                 rule = "must be a model of the architecture and the size of the one that is pruned"
                 counts = f"{size.encoder_parameters:,} parameters in its blocks in place of {own.encoder_parameters:,}"
-                self._add(f"{field}.model", f"{rule}, got {mask.model[:200]!r}, which has {counts}")
+                self._add(f"{field}.model", f"{rule}, got {in_words(mask.model)[:200]!r}, which has {counts}")
         self._check_revision(f"{field}.revision", mask.revision)
 
     def _check_task(self, spec: job_pb2.CompressionSpec) -> Task | None:

@@ -13,6 +13,8 @@ from tests.unit.core.test_resume import StopIn, same
 from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
 from mvprune.data.loading import ClassificationData, Split
+from mvprune.sources.uploads import Kind as UploadKind
+from mvprune.sources.uploads import paths_of
 from mvprune_core import (
     CompressionError,
     LockedMask,
@@ -54,6 +56,24 @@ def _kept(result: Result) -> dict[str, torch.Tensor]:
 
 def _original(folder: Path, name: str) -> torch.Tensor:
     return AutoModel.from_pretrained(folder).state_dict()[name.removeprefix("bert.")]
+
+
+def test_an_artifact_that_a_client_has_sent_lacks_the_texts_for_people(
+    model_folder: Path, data: ClassificationData, artifact: Path, tmp_path: Path
+) -> None:
+    sent = tmp_path / "sent"
+    sent.mkdir()
+    for path in paths_of(UploadKind.MODEL, artifact):
+        (sent / path.name).write_bytes(path.read_bytes())
+    assert {path.name for path in artifact.iterdir()} - {path.name for path in sent.iterdir()} == {
+        "README.md",
+        "report.html",
+    }
+    options = STILL | {"mask_from": sent, "teacher": None}
+    assert compress(model_folder, data, **options).info.accounting.density == pytest.approx(0.2, rel=0.01)
+    (sent / "config.json").unlink()
+    with pytest.raises(CompressionError, match=r"mask_from: config\.json: cannot be read"):
+        compress(model_folder, data, **options)
 
 
 @pytest.mark.parametrize("kind", ["artifact", "model"])

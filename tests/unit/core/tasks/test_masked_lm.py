@@ -14,12 +14,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import BertForMaskedLM, PreTrainedTokenizerFast
+from transformers import BertConfig, BertForMaskedLM, GPT2Config, PreTrainedTokenizerFast
 
 from mvprune.data.loading import PassageData
 from mvprune.data.tasks import get_task
 from mvprune_core import CompressionError, Reason, Training, compress
 from mvprune_core.batching import IGNORED, Examples
+from mvprune_core.models import check_head
 from mvprune_core.tasks import objective_for
 
 CPU = torch.device("cpu")
@@ -51,6 +52,13 @@ def of(*texts: str) -> Any:
 
 def blocks(examples: Examples) -> list[list[int]]:
     return [ids.tolist() for ids in examples.inputs["input_ids"]]
+
+
+def test_a_type_without_such_models_is_refused() -> None:
+    with pytest.raises(CompressionError, match=r"must be .* an AutoModelForMaskedLM for, got gpt2; give") as raised:
+        check_head(GPT2Config(), of("good"))
+    assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
+    check_head(BertConfig(), of("good"))
 
 
 def test_an_input_has_room_for_more_than_special_tokens(masked: PreTrainedTokenizerFast) -> None:

@@ -10,20 +10,23 @@ from typing import Any
 
 import pytest
 from tests.conftest import Tiny
-from transformers import BertConfig, BertForSequenceClassification
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from mvprune.sources.model_folder import inspect_model
 from mvprune.v1 import job_pb2
 from mvprune_core.errors import CompressionError
 from mvprune_core.prunable import prunable_layers
-from mvprune_core.structure_kinds import Structure, pruned_structures
+from mvprune_core.structure_kinds import Structure, StructureOptions, new_selector, pruned_structures
 from mvprune_service.api.architectures import check_architecture
 
 KNOWN = "albert, bert, camembert, distilbert, electra, roberta, xlm-roberta"
 
 
 def refused(folder: Path, **spec: Any) -> dict[str, str]:
-    return dict(check_architecture(job_pb2.CompressionSpec(**spec), inspect_model(folder).architecture))
+    values = {"allow_density_miss": "target_density" not in spec} | spec
+    return dict(check_architecture(job_pb2.CompressionSpec(**values), inspect_model(folder).architecture))
 
 
 def of_type(tiny: Tiny, folder: Path, **changes: Any) -> Path:
@@ -108,6 +111,30 @@ def test_names_that_do_not_fit(tiny: Tiny, spec: dict[str, Any], field: str, tex
     found = refused(tiny.model, **spec)
     assert list(found) == [f"job.spec.{field}"]
     assert text in found[f"job.spec.{field}"]
+
+
+@pytest.mark.parametrize("excluded", [(), ("*.1.*",)])
+@pytest.mark.parametrize("density", [0.01, 0.2, 0.34, 0.45, 0.5, 0.7, 0.9, 1.0])
+@pytest.mark.parametrize("structure", ["heads", "units", "heads_and_units", "layers"])
+def test_densities_are_those_of_the_worker(
+    tmp_path: Path, structure: Structure, density: float, excluded: Sequence[str]
+) -> None:
+    config = BertConfig(vocab_size=9, hidden_size=30, num_hidden_layers=3, num_attention_heads=5, intermediate_size=7)
+    model = BertForSequenceClassification(config)
+    model.save_pretrained(tmp_path)
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0}))).save_pretrained(tmp_path)
+    structures = pruned_structures(model, prunable_layers(model, (), excluded), structure)
+    reached = new_selector(model, structures, StructureOptions(structure), density).nearest(density)
+    spec = {"structure": structure.upper(), "exclude": excluded}
+    found = refused(tmp_path, **spec, target_density=density)
+    assert list(found) == ["job.spec.target_density"] * (abs(reached / density - 1) > 0.1)
+    assert all(f"got {density:g}; take {reached:.4g}, the nearest" in problem for problem in found.values())
+    inside = refused(tmp_path, **spec, target_density=1e-3, structure_density=density)
+    assert len(inside) == len(found)
+    assert refused(tmp_path, **spec, target_density=density, allow_density_miss=True) == {}
+    architecture = inspect_model(tmp_path).architecture
+    point = job_pb2.CompressionSpec(**spec, target_density=density)
+    assert not list(check_architecture(point, architecture, in_sweep=True))
 
 
 NAMES = (["*.attention.*"], ["*.0.*"], ["bert.encoder.*"], ["*dense"], ["classifier"], ["*.nothing"], ["*"])
