@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,6 @@ def keys_in(store: BlobStore, prefix: str) -> list[str]:
 @pytest.fixture
 async def plane(tmp_path: Path, tiny: Tiny) -> AsyncIterator[Plane]:
     settings = local_settings(tmp_path, tiny)
-    async with Service(settings) as service:
-        plane = Plane(service, tiny)
+    async with Service(settings) as service, aclosing(Plane(service, tiny)) as plane:
         yield plane
-        await plane.channel.close()
-        await plane.worker_channel.close()
     kill_marked("MVPRUNE_SCRATCH", str(settings.home / "scratch"))  # workers outlive their server

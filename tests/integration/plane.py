@@ -46,6 +46,11 @@ class Plane:
         values = {name: value for name, value in values.items() if value is not None}
         return job_pb2.Job(spec=values, policy={"resources": {"cpus": 1.0}})
 
+    async def aclose(self) -> None:
+        """Closes its channels."""
+        await self.channel.close()
+        await self.worker_channel.close()
+
     async def create(self, job: job_pb2.Job | None = None, **request: Any) -> job_pb2.Job:
         call = job_pb2.CreateJobRequest(parent=PARENT, job=job or self.job(), **request)
         created: job_pb2.Job = await self.jobs.CreateJob(call)

@@ -68,8 +68,7 @@ def settings(folder: Path, **more: Any) -> Settings:
 
 @pytest.fixture
 async def guarded(tmp_path: Path, new_database: Callable[..., str]) -> AsyncIterator[Guarded]:
-    url = new_database(empty=True)
-    async with Service(settings(tmp_path, roots=(tmp_path,), database_url=url)) as service:
+    async with Service(settings(tmp_path, roots=(tmp_path,), database_url=new_database())) as service:
         guarded = Guarded(tmp_path, service)
         yield guarded
         await guarded.close()

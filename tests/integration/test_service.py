@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+from contextlib import aclosing
 from pathlib import Path
 
 import grpc
@@ -260,14 +261,12 @@ async def test_listening_beyond_this_machine_has_to_be_meant(tmp_path: Path) -> 
 async def test_a_restarted_server_goes_on_with_its_jobs(tmp_path: Path, tiny: Tiny) -> None:
     address, worker_address = (f"127.0.0.1:{port}" for port in free_ports(2))
     settings = local_settings(tmp_path, tiny).model_copy(update={"address": address, "worker_address": worker_address})
-    async with Service(settings) as service:
-        plane = Plane(service, tiny)
+    async with Service(settings) as service, aclosing(Plane(service, tiny)) as plane:
         created = await plane.create(plane.job(steps=60))
         async for message in plane.jobs.WatchJob(job_pb2.WatchJobRequest(name=created.name)):
             if message.job.progress.step > 1:
                 break
-    async with Service(settings) as service:
-        plane = Plane(service, tiny)
+    async with Service(settings) as service, aclosing(Plane(service, tiny)) as plane:
         last = (await plane.watch(created.name))[-1].job
         assert job_pb2.Job.State.Name(last.state) == "SUCCEEDED", last.failure
         assert last.attempt == 1

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.runtime.instruction_sets import ABSENT, isa, needs_kernel
 from tests.unit.runtime.kernel_cases import ACTIVATIONS, EDGES, Array, address, check, run, sparse
+from tests.waiting import PATIENCE
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.values import Values, rounded
@@ -232,7 +233,7 @@ def test_many_threads_at_once_get_their_own_results() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
     assert wrong == []
 
@@ -279,7 +280,7 @@ if child == 0:
 print(os.waitpid(child, 0)[1])
 """
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=PATIENCE)
     assert done.stdout == "0\n"
 
 

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import torch
 import transformers
+from tests.waiting import PATIENCE
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from mvprune.artifact import Accounting, DatasetSource, ModelSource, ResultInfo, round_values, save_model
@@ -127,6 +128,6 @@ def endpoint(predictor: Callable[[str], Predictor]) -> Iterator[Callable[..., ht
 
             running.callback(stop)
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            return running.enter_context(httpx.Client(base_url=url, timeout=60))
+            return running.enter_context(httpx.Client(base_url=url, timeout=PATIENCE))
 
         yield start

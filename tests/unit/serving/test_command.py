@@ -15,6 +15,7 @@ import httpx
 import pytest
 import yaml
 from tests.unit.client.scripted_server import Fake, fake, serve_folder  # noqa: F401 (a fixture)
+from tests.waiting import PATIENCE
 
 from mvprune.artifact import read_manifest
 from mvprune.cli import main
@@ -50,7 +51,7 @@ def test_a_real_server_answers_what_has_come_in_and_ends_well(artifact: Artifact
         ready = json.loads(run.stdout.readline())  # type: ignore[union-attr]
         assert (ready["task"], ready["runtime"], ready["threads"]) == ("squad", "dense", 1)
         assert ready["input"] == {"question": "required", "context": "required"}
-        with httpx.Client(base_url=ready["url"], timeout=60) as client:
+        with httpx.Client(base_url=ready["url"], timeout=PATIENCE) as client:
             assert client.get("/").json() == {name: value for name, value in ready.items() if name != "url"}
             headers = {"Content-Type": "application/json"}
             # The head of the request is there before the signal, its end comes after it.
@@ -63,7 +64,7 @@ def test_a_real_server_answers_what_has_come_in_and_ends_well(artifact: Artifact
                 yield body[5:]
 
             assert client.post("/predict", content=pieces(), headers=headers).json()["answer"] == "paris"
-        assert run.wait(60) == 0
+        assert run.wait(PATIENCE) == 0
         assert run.communicate() == ("", "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,7 +17,6 @@ from sqlalchemy import insert, make_url, select, update
 from tests.unit.service.clocks import clock as clock  # nearer than the one that the other tests share
 from tests.unit.service.conftest import ScriptedExecutor, TestClock
 
-from mvprune_migrations import upgrade
 from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.control import collector
 from mvprune_service.control.collector import GRACE_US
@@ -77,9 +77,11 @@ async def keep(new_database: Callable[..., str], store: BlobStore, clock: TestCl
     async with AsyncExitStack() as stack:
 
         async def make(url: str = "", other: BlobStore | None = None, **given: Any) -> Keeper:
-            db = Database(url or new_database(empty=True), clock)
+            db = Database(url or new_database(), clock)
             stack.callback(db.close)
-            upgrade(db.engine)
+            if not url:  # it is a copy: another database has another identity
+                with db.engine.begin() as conn:
+                    conn.execute(update(INSTALLATION).values(uid=secrets.token_hex(16)))
             return Keeper(db, other or store, clock, **given)
 
         yield make

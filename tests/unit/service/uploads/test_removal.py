@@ -23,6 +23,7 @@ from .test_using import dataset, name_of
 from .world import World
 
 DAY = 86_400
+STEPS = 20  # the rest of a pass that has begun, and the next one as far as uploads
 SMALL = {"config.json": b"{}", "model.safetensors": b"weights"}
 only_local = pytest.mark.parametrize("store", ["local"], indirect=True)
 
@@ -31,7 +32,7 @@ async def collect(world: World, days: float = 2) -> None:
     """Lets a pass of garbage collection note what is garbage, and another one delete it."""
     for _ in range(2):
         world.clock.pass_seconds(days * DAY)
-        for _ in range(40):
+        for _ in range(STEPS):
             await world.janitor.step()
 
 
