@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -240,13 +239,6 @@ def test_a_store_is_opened_again_by_its_url(store: BlobStore) -> None:
     assert open_store(store.url).get("a") == b"1"
     for shown in (store.url, repr(store), repr(vars(store))):
         assert "testtest" not in shown
-
-
-def test_what_botocore_knows_of_services_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "unused")
-    stores: list[Any] = [open_store(f"s3://bucket/{number}") for number in range(2)]
-    assert stores[0]._client._loader is stores[1]._client._loader
 
 
 # --- stores that are away, and bad addresses

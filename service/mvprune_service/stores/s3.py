@@ -10,15 +10,12 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
-import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
-from botocore.loaders import Loader, create_loader
 
 from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.stores import multipart
@@ -218,9 +215,7 @@ class S3Store:
 
 def _client() -> S3Client:
     own_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    core = botocore.session.get_session()
-    core.register_component("data_loader", _descriptions(core.get_config_variable("data_path")))
-    session = boto3.session.Session(botocore_session=core)
+    session = boto3.session.Session()
     return session.client(
         "s3",
         region_name=session.region_name or "us-east-1",
@@ -235,12 +230,6 @@ def _client() -> S3Client:
             s3={"addressing_style": "path" if own_endpoint else "auto"},
         ),
     )
-
-
-@cache
-def _descriptions(folders: str | None) -> Loader:
-    """What botocore has in its files about services. To read them takes most of the time in which a client is made."""
-    return create_loader(folders)
 
 
 def _us(time: datetime) -> int:
