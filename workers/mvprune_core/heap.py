@@ -21,8 +21,9 @@ def freed_memory_kept() -> Iterator[None]:
     """A context in which the process keeps freed memory for its next allocations, and which returns it at the end.
 
     By default, glibc returns the free end of its heap to the system after each step, and the system clears each page
-    that the next step touches. With short batches, that is a quarter of a step. Other allocators keep their behaviour,
-    and so does glibc where the environment sets its thresholds.
+    that the next step touches. With short batches, that is a fifth of a step. Afterwards, glibc has the thresholds that
+    it would reach by itself. Other allocators keep their behaviour, and so does glibc where the environment sets its
+    thresholds.
     """
     libc = _glibc()
     if libc is None or _is_set_by_user():
