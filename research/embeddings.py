@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import argparse
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,17 @@ from torch.nn import functional
 from mvprune.artifact import Values
 from mvprune.artifact.packing import pack_tensor
 from mvprune.artifact.parts import EMBEDDINGS, part_of
-from mvprune.artifact.values import rounded
+from mvprune.artifact.values import STEPS, decode_values, encode_values, pack, rounded, row_counts
 from mvprune.data.loading import load_files
 from mvprune.data.tasks import get_task
 from mvprune_core import Training, compress
 from mvprune_core.batching import Examples, training_batches
 from mvprune_core.tasks import objective_for
+from mvprune_core.word_steps import Words
 
 Array = npt.NDArray[Any]
 RATE, BATCH, TEMPERATURE = 5e-5, 64, 2.0
+FEW_STEPS = (1, 2, 3, 5)  # fewer than `STEPS`
 
 
 def bytes_of(array: Array, kind: Values, *, pruned: bool = False) -> int:
@@ -76,18 +79,41 @@ def largest_entries(table: Array, kind: Values, limit: int) -> tuple[str, Array,
     return f"{percent} % of the entries, {kind.value}", *of_share(percent)
 
 
-def candidates(table: Array, counts: Array) -> Iterator[tuple[str, Array, int]]:
-    """Name, matrix and bytes of each way to store the word embeddings."""
+def candidates(table: Array, counts: Array, shares: Sequence[float]) -> Iterator[tuple[str, Array, int]]:
+    """Name, matrix and bytes of each way to store the word embeddings, in at most these shares of int4's bytes."""
     for kind in (Values.FP16, Values.INT8, Values.INT4):
         matrix = rounded(table, kind)
-        limit = bytes_of(matrix, kind)
-        yield kind.value, matrix, limit
-    for name, weights in (("", np.ones(len(table))), (", weighted by frequency", np.sqrt(counts + 1))):
+        whole = bytes_of(matrix, kind)
+        yield kind.value, matrix, whole
+    for share in shares:
+        limit = int(share * whole)
+        for name, weights in (("", np.ones(len(table))), (", weighted by frequency", np.sqrt(counts + 1))):
+            for kind in (Values.INT8, Values.INT4) if share == 1 else (Values.INT4,):
+                found, matrix, size = factors(table, weights, kind, limit)
+                yield found + name, matrix, size
         for kind in (Values.INT8, Values.INT4):
-            found, matrix, size = factors(table, weights, kind, limit)
-            yield found + name, matrix, size
-    for kind in (Values.INT8, Values.INT4):
-        yield largest_entries(table, kind, limit)
+            yield largest_entries(table, kind, limit)
+        yield from fewer_steps(table, counts, limit)
+
+
+def fewer_steps(table: Array, counts: Array, limit: int) -> Iterator[tuple[str, Array, int]]:
+    """As many steps as fit: equal ones in each row, and the finest grade whose rare tokens have at least so many."""
+    rows = row_counts(table.shape)
+
+    def of(steps: Array) -> tuple[Array, int]:
+        numbers, scales = encode_values(table.reshape(-1), rows, Values.INT8, steps=steps)
+        coarse = decode_values(numbers, scales, rows, Values.INT8).reshape(table.shape)
+        return coarse, pack(numbers).nbytes + pack(np.asarray(scales)).nbytes
+
+    for fewest in FEW_STEPS:
+        equal = of(np.full(len(table), fewest))
+        if equal[1] > limit:
+            break
+        ladder = [steps for steps in (*FEW_STEPS, *STEPS) if steps >= fewest]
+        steps = partial(Words([], counts).steps, table, ladder=ladder)
+        grade = 40 - _largest(39, lambda finer, steps=steps: of(steps(40 - finer))[1] <= limit)
+        yield f"{fewest} steps in each row", *equal
+        yield f"grade {grade}, at least {fewest} steps", *of(steps(grade))
 
 
 def recover(student: Any, teacher: Any, examples: Examples, steps: int, batch_size: int) -> None:
@@ -117,6 +143,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--recovery", type=int, default=60, help="steps after rounding")
+    parser.add_argument("--shares", type=float, nargs="+", default=[1.0], help="of the bytes of int4")
     parser.add_argument("--work", type=Path, help="folder of checkpoints and cache, to be used again")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -145,7 +172,7 @@ def main() -> None:
     words = model.get_input_embeddings().weight
     table = words.detach().numpy().copy()
     counts = np.bincount(np.concatenate([*train.inputs["input_ids"]]), minlength=len(table))
-    for name, matrix, size in candidates(table, counts):
+    for name, matrix, size in candidates(table, counts, args.shares):
         with torch.no_grad():
             words.copy_(torch.from_numpy(np.ascontiguousarray(matrix)))
         report(name, model, size)

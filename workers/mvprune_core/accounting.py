@@ -10,6 +10,7 @@ from torch import nn
 from mvprune.artifact import Accounting, LayerCount
 from mvprune.common.blocks import in_block
 from mvprune.common.structures import TOLERANCE
+from mvprune.common.units import percent
 from mvprune_core.errors import CompressionError, Reason
 
 
@@ -59,3 +60,10 @@ def check_density(density: float, kept: int, prunable: int, remedy: str) -> None
             f"the density must be {density:g} within 10 %, got {kept / prunable:g} ({kept:,} of {prunable:,} weights); "
             f"{remedy}, or allow_density_miss",
         )
+
+
+def note_on_zeros(kept: int, stored: int, prunable: int) -> str:
+    """What is said where only `stored` of `kept` weights, of all `prunable` ones, are not zero in int4."""
+    zeros = f"int4 made {percent(1 - stored / kept)} of the kept weights zero"
+    density, wanted = percent(stored / prunable), percent(kept / prunable)
+    return zeros if density == wanted else f"{zeros}: the density is {density}, not {wanted}"

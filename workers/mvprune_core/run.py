@@ -14,8 +14,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Accounting, ArtifactError, Coding, LayerCount, Values, round_values
 from mvprune.common.metrics import ABOVE_CONSTANT
-from mvprune.common.units import percent
-from mvprune_core.accounting import account, check_density
+from mvprune_core.accounting import account, check_density, note_on_zeros
 from mvprune_core.batching import trained_on
 from mvprune_core.callbacks import Callback
 from mvprune_core.curves import Curve
@@ -219,10 +218,7 @@ class CompressionRun:
             kept = folded.kept if is_coarse else accounting.kept_weights
             check_density(folded.density, kept, accounting.prunable_weights, remedy)
         if is_coarse and accounting.kept_weights < folded.kept:
-            self.notes.add(
-                f"int4 made {percent(1 - accounting.kept_weights / folded.kept)} of the kept weights zero: the density "
-                f"is {percent(accounting.density)}, not {percent(folded.kept / accounting.prunable_weights)}"
-            )
+            self.notes.add(note_on_zeros(folded.kept, accounting.kept_weights, accounting.prunable_weights))
         dense, sparse = self._flops(folded.loaded.model, folded.pruned)
         dense = before.flops or dense if sparse else 0
         return replace(accounting, dense_flops=dense, sparse_flops=sparse), layers

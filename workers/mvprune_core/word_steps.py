@@ -9,7 +9,7 @@ n = k · (a / m) · √count. One is added to the counts: a token that the data 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,18 +55,19 @@ class Words:
         tokens = np.concatenate([*examples.inputs["input_ids"]])
         return replace(self, counts=np.bincount(tokens, minlength=len(self.counts)))
 
-    def steps(self, table: Array, grade: int) -> npt.NDArray[np.int64]:
+    def steps(self, table: Array, grade: int, ladder: Sequence[int] = STEPS) -> npt.NDArray[np.int64]:
         """The largest int8 number of each row, (rows,).
 
         Args:
             table: (rows, columns).
             grade: from 1, the finest, to `GRADES`.
+            ladder: the numbers of steps that a row may have, ascending.
         """
         largest = np.maximum(table.max(1), -table.min(1))
         mean = np.sqrt(np.square(table, dtype=np.float32).mean(1))
         peaks = np.divide(largest, mean, out=np.zeros_like(mean), where=mean > 0)
         wanted = _FINEST * _RATIO ** (grade - 1) * peaks * np.sqrt(self.counts + 1)
-        found: npt.NDArray[np.int64] = np.array(STEPS)[np.searchsorted(STEPS[:-1], wanted)]
+        found: npt.NDArray[np.int64] = np.array(ladder)[np.searchsorted(ladder[:-1], wanted)]
         return found
 
     def rounded(self, tensors: Mapping[str, Array], grade: int) -> dict[str, Array]:

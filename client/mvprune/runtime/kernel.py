@@ -113,10 +113,24 @@ def _library() -> tuple[ctypes.CDLL, str]:
 
 def _openmp() -> int | None:
     """The address of GOMP_parallel in the OpenMP library that torch has loaded (GNU's, LLVM's and Intel's have it)."""
+    if _is_forked():
+        return None
     try:
         return ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p).value
     except AttributeError:
         return None  # the kernel starts threads of its own
+
+
+def _is_forked() -> bool:
+    """Whether this process runs its parent's program: it may wait for ever for OpenMP threads that only the parent has.
+
+    Linux says so (PF_FORKNOEXEC of the flags in proc(5), stat). Elsewhere nobody does.
+    """
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return bool(int(fields[6]) & 0x40)
 
 
 def load() -> str:

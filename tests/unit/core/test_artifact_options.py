@@ -17,6 +17,7 @@ from mvprune.artifact.parts import is_small
 from mvprune.data.loading import ClassificationData
 from mvprune.data.tasks import TASKS
 from mvprune_core import Callback, Training, compress, quantized
+from mvprune_core.accounting import note_on_zeros
 from mvprune_core.tasks import objective_for
 
 
@@ -79,6 +80,12 @@ def test_small_weights_become_zero_in_int4(make: Callable[..., tuple[Any, Path]]
     (note,) = [note for note in result.notes if "int4" in note]
     assert re.fullmatch(r"int4 made [\d.]+ % of the kept weights zero: the density is 1[\d.]+ %, not 19.9 %", note)
     assert 0.1 < result.accounting.density < 0.2
+
+
+def test_a_density_that_looks_the_same_is_not_in_the_note() -> None:
+    assert note_on_zeros(39_322, 39_308, 393_216) == "int4 made 0.036 % of the kept weights zero"
+    changed = "int4 made 20.0 % of the kept weights zero: the density is 8.0 %, not 10.0 %"
+    assert note_on_zeros(1000, 800, 10_000) == changed
 
 
 def stored_embeddings(folder: Path) -> str:

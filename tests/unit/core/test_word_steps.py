@@ -47,6 +47,13 @@ def test_the_formula(grade: int) -> None:
     assert len(set(found)) > 3
 
 
+def test_a_ladder_that_goes_further_down_changes_only_the_rows_with_the_fewest_steps() -> None:
+    table, words = table_of(), Words(["words"], counts_of())
+    found, lower = words.steps(table, GRADES), words.steps(table, GRADES, [1, 2, 3, 5, *STEPS])
+    assert (lower[found > STEPS[0]] == found[found > STEPS[0]]).all()
+    assert min(lower) < STEPS[0]
+
+
 def test_each_grade_is_coarser_than_the_one_before() -> None:
     table, words = table_of(), Words(["words"], counts_of())
     steps = [words.steps(table, grade) for grade in range(1, GRADES + 1)]

@@ -284,6 +284,30 @@ print(os.waitpid(child, 0)[1])
     assert done.stdout == "0\n"
 
 
+def test_a_forked_child_that_loads_the_kernel_itself_does_not_wait_for_threads_of_torch() -> None:
+    code = """
+import os
+import torch
+
+torch.set_num_threads(2)
+torch.randn(512, 512) @ torch.randn(512, 512)
+torch.randn(1 << 20).exp()
+child = os.fork()
+if child == 0:
+    import numpy as np
+    from mvprune.runtime import kernel
+    from tests.unit.runtime.kernel_cases import run
+
+    packed = kernel.Packed.pack(np.ones((64, 64), np.float32))
+    y = run(packed, np.ones((512, 64), np.float32), threads=2)
+    os._exit(0 if (y == 64).all() else 1)
+print(os.waitpid(child, 0)[1])
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+    assert done.stdout == "0\n"
+
+
 def test_a_forked_child_has_threads_of_its_own() -> None:
     rng = np.random.default_rng(6)
     packed, x = kernel.Packed.pack(sparse(rng, 64, 64, 0.3)), rng.standard_normal((128, 64), np.float32)
