@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,8 @@ from mvprune.runtime.kernel import Activations, Stored
 
 Model = TypeVar("Model", bound=nn.Module)
 
+_VALUES: tuple[str, ...] = get_args(Stored)
+_BACKENDS = ("auto", "kernel", "csr")
 _STORED = (Values.FP16, Values.INT8, Values.INT4)  # embeddings that stay as they are: others are fp32 in any case
 
 
@@ -57,12 +59,15 @@ def optimize(
 
     Raises:
         ValueError: the model is not in fp32 on the CPU, or was optimized before; a number is less than 1; there are no
-            such activations, or `backend` does not have them.
+            such values, activations or backend, or the backend does not have the activations.
         RuntimeError: the requested backend is unavailable on this machine.
     """
     for name, value in (("tokens", tokens), ("threads", threads)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+    for name, word, known in (("values", values, _VALUES), ("backend", backend, _BACKENDS)):
+        if word not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {word!r}")
     replacement = Replacement(
         model, values=values, activations=activations, tokens=tokens, threads=threads, backend=backend
     )

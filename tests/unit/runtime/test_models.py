@@ -360,3 +360,10 @@ def test_dense_layers_are_left_alone() -> None:
     pooler, head = model.bert.pooler.dense, model.classifier
     optimize(model, backend="csr")
     assert (model.bert.pooler.dense, model.classifier) == (pooler, head)
+
+
+@pytest.mark.parametrize(("option", "allowed"), [("values", "fp32, bf16, int8"), ("backend", "auto, kernel, csr")])
+def test_an_unknown_option_is_refused(option: str, allowed: str) -> None:
+    options: dict[str, Any] = {option: "int4"}
+    with pytest.raises(ValueError, match=f"{option} must be one of {allowed}, got 'int4'"):
+        optimize(pruned("Bert"), **options)
