@@ -41,11 +41,11 @@ def select_layers(
         exclude: shell patterns of names to leave dense.
     """
     every = [*(name for names in layers for name in names), *others]
-    blocks = ", ".join([name for name in every if in_block(name)][:_SHOWN])
+    shown = ", ".join(([name for name in every if in_block(name)] or every)[:_SHOWN])
     for field, patterns in (("include", include), ("exclude", exclude)):
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in every):
-                problem = f"must match the name of a layer, such as {blocks}, got {pattern!r}"
+                problem = f"must match the name of a layer, such as {shown}, got {pattern!r}"
                 return Selected(field=field, problem=problem)
     found = tuple(
         names[0]
@@ -56,7 +56,7 @@ def select_layers(
     if found or not (include or exclude):
         return Selected(found)
     field, given = ("exclude", exclude) if exclude else ("include", include)
-    problem = f"must leave a layer to prune, such as {blocks}, got {', '.join(map(repr, given))}, which leaves none"
+    problem = f"must leave a layer to prune, such as {shown}, got {', '.join(map(repr, given))}, which leaves none"
     return Selected(field=field, problem=problem)
 
 

@@ -122,9 +122,10 @@ def _openmp() -> int | None:
 
 
 def _is_forked() -> bool:
-    """Whether this process runs its parent's program: it may wait for ever for OpenMP threads that only the parent has.
+    """Whether this process is a fork that runs its parent's program. OpenMP's threads exist only in the parent, and a
+    call that waits for them would never end.
 
-    Linux says so (PF_FORKNOEXEC of the flags in proc(5), stat). Elsewhere nobody does.
+    The flag is Linux's PF_FORKNOEXEC (proc(5), stat). Other systems have none, so False there.
     """
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()

@@ -68,9 +68,7 @@ def problem_with_trimming(model: str) -> str:
     Args:
         model: what it is called in the message.
     """
-    return (
-        f"must be false for a model that is none of {', '.join(TRIMMABLE)}, got true for a {model}; submit without it"
-    )
+    return f"must be false for a model that is none of {', '.join(TRIMMABLE)}, got true for {model}; submit without it"
 
 
 def problem_with_checkpointing(model: str) -> str:
@@ -80,6 +78,6 @@ def problem_with_checkpointing(model: str) -> str:
         model: what it is called in the message.
     """
     return (
-        f"must be false for a model that does not support it, got true for a {model}; take more accumulation_steps to "
+        f"must be false for a model that does not support it, got true for {model}; take more accumulation_steps to "
         "save memory"
     )

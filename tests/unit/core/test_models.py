@@ -131,7 +131,7 @@ TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "in
         (
             lambda: AlbertModel(AlbertConfig(**TINY, vocab_size=40, embedding_size=16)),
             Training(gradient_checkpointing=True),
-            r"^training\.gradient_checkpointing must be false .*, got true for a AlbertFor",
+            r"^training\.gradient_checkpointing must be false .*, got true for AlbertFor",
         ),
         (
             lambda: CanineModel(CanineConfig(**TINY, num_hash_buckets=64)),  # reads characters

@@ -65,7 +65,7 @@ def test_what_a_type_of_models_cannot_do(tiny: Tiny, tmp_path: Path) -> None:
     albert = of_type(tiny, tmp_path / "m", model_type="albert")
     assert refused(albert, training={"gradient_checkpointing": True}, trim_positions=True) == {
         "job.spec.training.gradient_checkpointing": (
-            "must be false for a model that does not support it, got true for a albert; take more accumulation_steps "
+            "must be false for a model that does not support it, got true for albert; take more accumulation_steps "
             "to save memory"
         )
     }
