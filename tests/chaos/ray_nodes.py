@@ -82,19 +82,19 @@ class RayNodes:
             f"--temp-dir={self._folder}/r",
             "--no-monitor",
             f"--num-cpus={self._head_cpus}",
-            until=self._has_head,
+            until=lambda: bool(self._ids()),
         )
 
     def start_node(self, *flags: str, name: str = "node") -> None:
         """Starts a node, of two CPUs unless `flags` of `ray start` say otherwise. Returns when the cluster has it."""
-        before = len(self.nodes() or ())
+        before = self._ids()
         self._nodes.add(name)
         address = f"--address=127.0.0.1:{self._port}"
         self._start(
             name,
             address,
             *(flags or ("--num-cpus=2",)),
-            until=lambda: len(self.nodes() or ()) > before,
+            until=lambda: bool(self._ids() - before),
         )
 
     @property
@@ -118,11 +118,12 @@ class RayNodes:
             return RayExecutor(self.address, token=self.token, timeout=5).capacity().nodes
         return None
 
-    def _has_head(self) -> bool:
-        """Whether the head has a node: its dashboard answers earlier."""
+    def _ids(self) -> set[str]:
+        """Of all nodes, the head among them. A node that was killed is one of them until its loss is noticed, so a new
+        node is known by its id, not by their number."""
         with contextlib.suppress(ExecutorUnavailable):
-            return bool(RayExecutor(self.address, token=self.token, timeout=5).nodes())
-        return False
+            return {node.uid for node in RayExecutor(self.address, token=self.token, timeout=5).nodes()}
+        return set()
 
     def _start(self, what: str, *flags: str, until: Callable[[], bool]) -> None:
         for _ in range(_TRIES):
