@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from pydantic_settings import (
 )
 
 from mvprune.common.exceptions import MvpruneError
-from mvprune.common.files import read_secret
+from mvprune.common.files import decode_text, read_secret
 from mvprune.common.suggestions import unknown_options
 from mvprune.sources.buckets import parse_bucket
 from mvprune_service.executors import ExecutorName
@@ -56,6 +57,13 @@ def default_home() -> Path:
     return Path(os.environ.get("MVPRUNE_HOME") or Path.home() / ".mvprune")
 
 
+class _TomlFile(TomlConfigSettingsSource):
+    """A file that may begin with a byte order mark."""
+
+    def _read_file(self, file_path: Path) -> dict[str, Any]:
+        return tomllib.loads(decode_text(file_path.read_bytes()))
+
+
 class _HomeFile(InitSettingsSource):
     """mvprune.toml in the home folder, which a flag or a variable may have set."""
 
@@ -65,7 +73,7 @@ class _HomeFile(InitSettingsSource):
         except ValueError:  # reported when `home` itself is validated
             return {}
         try:
-            return TomlConfigSettingsSource(self.settings_cls, file)()
+            return _TomlFile(self.settings_cls, file)()
         except (OSError, ValueError) as error:
             raise SettingsError(f"{file} cannot be read ({error})") from None
 
@@ -321,7 +329,11 @@ class Settings(BaseSettings):
     @property
     def database(self) -> str:
         """The database's URL."""
-        return self.database_url or f"sqlite:///{self.home / 'mvprune.sqlite'}"
+        if self.database_url:
+            return self.database_url
+        from mvprune_service.db.database import sqlite_url  # `--help` needs no SQLAlchemy
+
+        return sqlite_url(self.home / "mvprune.sqlite")
 
     @property
     def retention_seconds(self) -> int | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mvprune.common.exceptions import bad_field
-from mvprune.common.files import expanded, replace_text
+from mvprune.common.files import decode_text, expanded, replace_text
 from mvprune.common.suggestions import must_be_one_of
 
 SETTINGS = ("address", "project", "token_file", "token", "ca_cert", "output")
@@ -130,7 +130,7 @@ def _parsed(file: Path, content: bytes) -> Config:
     import tomllib  # most have no such file
 
     try:
-        found = tomllib.loads(content[:_MAX_BYTES].decode())
+        found = tomllib.loads(decode_text(content[:_MAX_BYTES]))
     except (ValueError, RecursionError) as error:
         raise bad_field("config", f"{file} is not TOML: {error}") from None
     if unknown := sorted(found.keys() - {"context", "contexts"}):

@@ -17,7 +17,7 @@ from typing import Any
 from mvprune.client import contexts
 from mvprune.common.addresses import is_loopback, split_address
 from mvprune.common.exceptions import bad_field
-from mvprune.common.files import expanded
+from mvprune.common.files import decode_text, expanded
 from mvprune.common.identifiers import ID_PATTERN, ID_RULE
 
 DEFAULT_ADDRESS = "127.0.0.1:7070"
@@ -145,7 +145,7 @@ def _token(
     found = found or settings.get("token", "")
     if not found and home is not None:
         try:
-            found = (home / "operator-token").read_text().strip()
+            found = decode_text((home / "operator-token").read_bytes()).strip()
         except (OSError, ValueError):
             found = ""
     check_token(found)
@@ -161,7 +161,10 @@ def _token_of_environment() -> str:
 
 
 def _token_in(file: str | os.PathLike[str], field: str = "token_file") -> str:
-    found = read(expanded(file), field).decode(errors="replace").strip()
+    try:
+        found = decode_text(read(expanded(file), field)).strip()
+    except ValueError as error:
+        raise bad_field(field, f"{file} is {error}") from None
     if not found:
         raise bad_field(field, f"{file} is empty")
     return found

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import grpc
 from sqlalchemy.exc import IntegrityError
 
+from mvprune.common.files import read_secret
 from mvprune.common.identifiers import ID
 from mvprune_service import ids
 from mvprune_service.api.errors import ApiError
@@ -196,9 +197,9 @@ async def accept_operator(db: Database, file: Path) -> None:
     """Makes the token in a file, mvp_ID_SECRET, an operator's token. One that the database knows stays as it is, also
     if it is revoked. Raises BadOperatorToken."""
     try:
-        secret = (await asyncio.to_thread(file.read_text)).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadOperatorToken(f"--operator-token-file {file} cannot be read: {error}") from None
+        secret = await asyncio.to_thread(read_secret, file)
+    except ValueError as error:
+        raise BadOperatorToken(f"--operator-token-file {error}") from None
     match = _GIVEN.fullmatch(secret)
     if match is None or len(secret) > _SECRET_CHARACTERS:
         raise BadOperatorToken(

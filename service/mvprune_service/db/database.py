@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,6 +26,8 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _READERS = 8
+_POSTGRES = ("postgresql", "postgresql+psycopg")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*")
 _RULE = "the URL of the database must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
 
 
@@ -186,17 +189,40 @@ class Database:
 
 
 def _parse(url: str) -> URL:
+    """The parts of a URL. Raises BadDatabase, whose text has nothing of what may be a password."""
+    scheme, colon, rest = url.partition("://")
+    if colon and scheme not in ("sqlite", *_POSTGRES) and _SCHEME.fullmatch(scheme):
+        remedy = f"; write postgresql:// in place of {scheme}://" if "postgres" in scheme else ""
+        raise BadDatabase(f"{_RULE}, got one with {scheme}:{remedy}")
+    hosts = re.split("[/?]", rest.rpartition("@")[2])[0]
+    if scheme in _POSTGRES and "," in hosts:
+        several = "&".join(f"host={host}" for host in hosts.split(","))
+        raise BadDatabase(f"{_RULE}, with one HOST, got {hosts}; for several, write @/DATABASE?{several}")
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):  # ValueError: the port is not a number
         raise BadDatabase(f"{_RULE}, got none of them") from None
-    if parsed.drivername in ("postgresql", "postgresql+psycopg"):
-        return parsed.set(drivername="postgresql+psycopg")
-    if parsed.drivername != "sqlite":
-        raise BadDatabase(f"{_RULE}, got one with {parsed.drivername}:")
+    if "@" in (parsed.host or ""):
+        raise BadDatabase(f"{_RULE}; in USER and PASSWORD write %40 for @, got a URL with several @")
+    if scheme in _POSTGRES:
+        return parsed.set(drivername=_POSTGRES[1])
     if parsed.database in (None, "", ":memory:") or parsed.query:
         raise BadDatabase(f"{_RULE}, got {parsed}")
     return parsed
+
+
+def sqlite_url(file: Path) -> str:
+    """The URL of an SQLite file, whatever characters its path has."""
+    return URL.create("sqlite", database=str(file)).render_as_string()
+
+
+def read_only_url(file: Path, **options: str) -> URL:
+    """The URL of an SQLite file that is only read; `file` is absolute.
+
+    Args:
+        options: parameters of SQLite's URI.
+    """
+    return URL.create("sqlite", database=file.as_uri(), query={"mode": "ro", **options, "uri": "true"})
 
 
 def sqlite_file(url: str) -> Path | None:

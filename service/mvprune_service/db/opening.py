@@ -14,7 +14,7 @@ from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 import mvprune_migrations
 from mvprune_migrations import SchemaMismatch
 from mvprune_service.db import integrity
-from mvprune_service.db.database import BadDatabase, Database, sqlite_file
+from mvprune_service.db.database import BadDatabase, Database, read_only_url, sqlite_file
 from mvprune_service.db.integrity import BadFile
 from mvprune_service.db.outages import is_away
 from mvprune_service.db.snapshot import is_empty
@@ -66,7 +66,7 @@ def _connected(url: str, stack: ExitStack) -> Connection | None:
     if file is not None and not integrity.has_content(file):
         return None
     if file is not None:
-        engine = create_engine(f"sqlite:///{file.as_uri()}?mode=ro&uri=true")
+        engine = create_engine(read_only_url(file))
         stack.callback(engine.dispose)
     else:
         db = Database(url)

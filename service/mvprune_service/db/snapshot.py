@@ -33,7 +33,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 import mvprune_migrations
-from mvprune_service.db.database import Database
+from mvprune_service.db.database import Database, read_only_url, sqlite_url
 from mvprune_service.db.installation import Installation, installation
 from mvprune_service.db.models import Member
 from mvprune_service.db.schema import METADATA
@@ -100,7 +100,7 @@ def identity(file: Path) -> Installation:
 def upgrade(file: Path) -> None:
     """Brings a snapshot of an older version to this version's schema. Raises SchemaMismatch for one of a newer
     version, sqlite3.Error or SQLAlchemyError for a file that is no snapshot."""
-    with closing(Database(f"sqlite:///{file}")) as db:
+    with closing(Database(sqlite_url(file))) as db:
         if not mvprune_migrations.state(db.engine).is_current:
             mvprune_migrations.upgrade(db.engine)
     _make_plain(file)
@@ -109,7 +109,7 @@ def upgrade(file: Path) -> None:
 @contextmanager
 def opened_snapshot(file: Path) -> Iterator[Connection]:
     """A read-only connection to a snapshot."""
-    engine = create_engine(f"sqlite:///{file.absolute().as_uri()}?mode=ro&immutable=1&uri=true")
+    engine = create_engine(read_only_url(file.absolute(), immutable="1"))
     try:
         with engine.connect() as conn:
             yield conn
@@ -130,7 +130,7 @@ def _one_moment(conn: Connection) -> Connection:
 
 @contextmanager
 def _created(file: Path) -> Iterator[Connection]:
-    with closing(Database(f"sqlite:///{file}")) as db:
+    with closing(Database(sqlite_url(file))) as db:
         mvprune_migrations.upgrade(db.engine)
         with db.engine.begin() as conn:
             yield conn

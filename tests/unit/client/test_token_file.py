@@ -43,6 +43,25 @@ def test_a_file_that_is_empty_or_missing_is_named(file: Path) -> None:
         endpoint.find("127.0.0.1:7070")
 
 
+def test_a_file_from_windows_is_read(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_bytes(b"\xef\xbb\xbfmvp_marked\r\n")
+    assert endpoint.find("127.0.0.1:7070").token == "mvp_marked"
+    monkeypatch.delenv("MVPRUNE_TOKEN_FILE")
+    (tmp_path / "config.toml").write_bytes(
+        b'\xef\xbb\xbf[contexts.default]\r\naddress = "127.0.0.1:70"\r\ntoken_file = "token"\r\n'
+    )
+    (tmp_path / "config.toml").chmod(0o600)
+    monkeypatch.setenv("MVPRUNE_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.chdir(tmp_path)
+    assert endpoint.find().token == "mvp_marked"
+
+
+def test_a_file_in_another_encoding_is_named(file: Path) -> None:
+    file.write_bytes("mvp_wide\r\n".encode("utf-16"))
+    with pytest.raises(InvalidArgument, match=r"MVPRUNE_TOKEN_FILE.*/token is text in UTF-16: save it as UTF-8"):
+        endpoint.find("127.0.0.1:7070")
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])  # noqa: S104
 def test_the_operators_token_goes_to_a_server_on_all_addresses_of_this_machine(
     tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch

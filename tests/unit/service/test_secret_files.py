@@ -46,7 +46,8 @@ def test_the_databases_url_may_be_in_a_file(file: Path, tmp_path: Path, monkeypa
     assert command_settings().database == URL
     monkeypatch.delenv("MVPRUNE_DATABASE_URL_FILE")
     (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "mvprune.toml").write_text(f'database_url_file = "{file}"\n')
+    mark = "\ufeff"  # as an editor of Windows begins a file
+    (tmp_path / "home" / "mvprune.toml").write_text(f'{mark}database_url_file = "{file}"\n')
     assert Settings().database == URL
     assert Settings(home=tmp_path).database == f"sqlite:///{tmp_path}/mvprune.sqlite"
 
@@ -71,7 +72,7 @@ def test_both_ways_are_refused_without_showing_either(
         (b"", "must be a file with one line, got '{}' with none"),
         (b" \n", "must be a file with one line, got '{}' with none"),
         (b"s3cr3t\ns3cr3t\n", "must be a file with one line, got '{}' with several"),
-        (b"s3cr3t\xff", "must be a file that can be read, got '{}' (not text in UTF-8)"),
+        (b"s3cr3t\xff", "must be a file that can be read, got '{}' (not text in UTF-8: save it as UTF-8)"),
     ],
 )
 def test_a_file_without_a_secret_is_refused(tmp_path: Path, content: bytes | None, words: str) -> None:

@@ -35,15 +35,28 @@ async def test_an_operator_token_from_a_file_is_accepted(db: Database, tmp_path:
         await accept_operator(db, file)
 
 
-@pytest.mark.parametrize("text", ["", "s3cr3t", "mvp_x_short", f"mvp_X_{'s3cr3t' * 9}", f"mvp_x_{'s3cr3t' * 40}"])
+@pytest.mark.parametrize("text", ["s3cr3t", "mvp_x_short", f"mvp_X_{'s3cr3t' * 9}", f"mvp_x_{'s3cr3t' * 40}"])
 async def test_a_file_without_an_operator_token_is_refused(db: Database, tmp_path: Path, text: str) -> None:
     file = tmp_path / "token"
     file.write_text(text)
     with pytest.raises(BadOperatorToken, match=r"--operator-token-file .*/token must hold mvp_ID_SECRET") as refused:
         await accept_operator(db, file)
     assert "s3cr3t" not in str(refused.value)
-    with pytest.raises(BadOperatorToken, match="cannot be read"):
+
+
+async def test_a_file_that_cannot_be_read_or_is_empty_is_named(db: Database, tmp_path: Path) -> None:
+    with pytest.raises(BadOperatorToken, match=r"must be a file that can be read, got '.*/none'"):
         await accept_operator(db, tmp_path / "none")
+    (tmp_path / "none").touch()
+    with pytest.raises(BadOperatorToken, match=r"must be a file with one line, got '.*/none' with none"):
+        await accept_operator(db, tmp_path / "none")
+
+
+async def test_a_file_from_windows_is_read(db: Database, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(b"\xef\xbb\xbf" + f"mvp_x_{'a' * 32}\r\n".encode())
+    await accept_operator(db, file)
+    assert await db.read(tokens.with_secret, digest(f"mvp_x_{'a' * 32}")) is not None
 
 
 async def test_a_server_with_a_bad_file_does_not_start(tmp_path: Path) -> None:
@@ -56,7 +69,7 @@ async def test_a_server_with_a_bad_file_does_not_start(tmp_path: Path) -> None:
         auth="required",
         operator_token_file=tmp_path / "none",
     )
-    with pytest.raises(StartError, match=r"--operator-token-file .*/none cannot be read"):
+    with pytest.raises(StartError, match=r"--operator-token-file must be a file that can be read, got .*/none"):
         async with Service(settings):
             pass
     (tmp_path / "none").write_text(f"mvp_x_{'a' * 32}\n")

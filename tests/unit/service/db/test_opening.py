@@ -21,7 +21,7 @@ from mvprune.cli import main
 from mvprune_migrations import HEAD, config_for
 from mvprune_service.config import Settings
 from mvprune_service.db import opening, overview
-from mvprune_service.db.database import Database
+from mvprune_service.db.database import Database, sqlite_url
 from mvprune_service.db.opening import CannotOpen, opened, prepare
 from mvprune_service.secret import load_key
 from mvprune_service.service import Service
@@ -165,6 +165,21 @@ def test_a_file_serves_one_server_whatever_its_name(tmp_path: Path) -> None:
             "USER:PASSWORD@HOST/DATABASE, got none of them",
         ),
         ("postgresql+asyncpg://me:secret@host/x", "got one with postgresql+asyncpg:"),
+        ("postgres://me:secret@host/x", "got one with postgres:; write postgresql:// in place of postgres://"),
+        (
+            "jdbc:postgresql://host/x",
+            "got one with jdbc:postgresql:; write postgresql:// in place of jdbc:postgresql://",
+        ),
+        ("postgresql://me:a@secret@host/x", "in USER and PASSWORD write %40 for @"),
+        ("postgresql://me:a,secret@b@127.0.0.1:9/x?connect_timeout=1", "in USER and PASSWORD write %40 for @"),
+        (
+            "postgresql://me:secret@a:1,b:2/x",
+            "with one HOST, got a:1,b:2; for several, write @/DATABASE?host=a:1&host=",
+        ),
+        (
+            "postgresql://me:secret@/x?host=127.0.0.1:9&host=127.0.0.1:19",
+            "the database cannot be used: connection failed",
+        ),
         ("sqlite://", "must be sqlite:///FILE or"),
         ("sqlite:///:memory:", "must be sqlite:///FILE or"),
         ("sqlite:////no/such/folder/x.sqlite", "the folder of the database must exist, got /no/such/folder"),
@@ -177,6 +192,20 @@ def test_what_cannot_be_opened_is_said_in_one_line(url: str, words: str) -> None
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["run?1", "run%411", "run#1", "100% ü", "a&b=c@d:e"])
+def test_a_database_is_in_its_folder_whatever_the_folder_is_called(tmp_path: Path, name: str) -> None:
+    home = tmp_path / name
+    home.mkdir()
+    url = sqlite_url(home / "x.sqlite")
+    serve(url)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert "x.sqlite" in {file.name for file in home.iterdir()}
+    with opening.looked_at(url) as conn:
+        assert conn is not None
+        assert conn.execute(text("SELECT count(*) FROM jobs")).scalar() == 0
+    assert Settings(home=home).database == sqlite_url(home / "mvprune.sqlite")
 
 
 def test_what_is_no_database_is_said_in_one_line(tmp_path: Path) -> None:
