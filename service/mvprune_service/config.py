@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -60,7 +61,7 @@ def default_home() -> Path:
 class _TomlFile(TomlConfigSettingsSource):
     """A file that may begin with a byte order mark."""
 
-    def _read_file(self, file_path: Path) -> dict[str, Any]:
+    def _read_file(self, file_path: Path | Traversable) -> dict[str, Any]:
         return tomllib.loads(decode_text(file_path.read_bytes()))
 
 
