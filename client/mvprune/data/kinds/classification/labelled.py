@@ -154,6 +154,11 @@ class Regression(_Texts):
     """A number, which is finite."""
 
     name: ClassVar[str] = "regression"
+    rule_limit: ClassVar[str] = "values from 0 to 1"
+
+    def beyond_limit(self, data: ClassificationData) -> str:
+        least, most = min(data.train.labels), max(data.train.labels)
+        return "" if least >= 0 and most <= 1 else f"values from {least:g} to {most:g}"
 
     def data(
         self, task: Task, train: Table, validation: Table, columns: Columns, more: Mapping[str, Table]
