@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from mvprune.data.gains import KEPT_GAIN, kept_gain
 from mvprune.data.run_length import needed_steps
 from mvprune.data.tasks import get_task
 
@@ -23,8 +24,6 @@ PAGE = ROOT / "docs" / "submit.md"
 # and F1 of no answer, are 0.
 CONSTANT = {"sst2": 0.5092, "qqp": 0.6277, "mrpc": 0.6838, "rte": 0.5271, "squad": 0.0, "regression": 0.0}
 BATCH = {"squad": 8}  # examples of a step in the files without that column; 32 for the others
-MISSES = 2 / 3  # a run was too short if it has less of the gain over the constant answer that the dense model can have
-LEAST_GAIN = 0.05  # of the dense model: below, there is nothing to keep
 
 
 class Run(NamedTuple):
@@ -39,14 +38,9 @@ class Run(NamedTuple):
     dense: float
 
     @property
-    def gain(self) -> float:
-        """How much the dense model is above the constant answer."""
-        return self.dense - CONSTANT[self.task]
-
-    @property
-    def misses(self) -> bool:
-        """Whether the run was too short, by its result."""
-        return self.value - CONSTANT[self.task] < MISSES * self.gain
+    def kept(self) -> float | None:
+        """The fraction of the dense model's gain over the constant answer that the result keeps; None: no gain."""
+        return kept_gain(self.value, self.dense, CONSTANT[self.task])
 
     @property
     def is_warned_of(self) -> bool:
@@ -81,10 +75,10 @@ def _recorded() -> Iterator[Run]:
 def summary(found: Iterable[Run]) -> str:
     """The table of the documentation."""
     kept = list(found)
-    useful = [run for run in kept if run.gain >= LEAST_GAIN]
+    useful = [(run.is_warned_of, run.kept < KEPT_GAIN) for run in kept if run.kept is not None]
     lines = ["| runs | too short by their result | with enough steps |", "| --- | --- | --- |"]
     for warned, name in ((True, "the note warns of"), (False, "the note does not warn of")):
-        counts = [sum(run.is_warned_of == warned and run.misses == miss for run in useful) for miss in (True, False)]
+        counts = [useful.count((warned, misses)) for misses in (True, False)]
         lines.append(f"| {name} | {counts[0]} | {counts[1]} |")
     left_out = len(kept) - len(useful)
     note = f"{len(useful)} gradual runs. {left_out} others are left out: their dense models are less than five points"

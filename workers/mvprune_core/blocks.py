@@ -26,8 +26,9 @@ class BlocksAndUnits(WholeStructures):
     together. There, every block and every unit has one learned score. Here its importance is the mean over its weights,
     as in `WholeStructures`, so that every method that ranks weights can choose among blocks.
 
-    A head without a block in its value or output matrix computes nothing that depends on the input. All its blocks are
-    pruned then, others stay in their place, and the head is removed at the end. Every attention keeps at least one
+    A head without a block in its value or output matrix computes nothing that depends on the input, and is removed at
+    the end. So it has no blocks: those of a head come after the best block of each of these two matrices, and exactly
+    as many blocks as the density asks for stay in heads that compute something. Every attention keeps at least one
     head.
 
     "Filled", in the code of that paper (https://github.com/huggingface/nn_pruning), are models whose remaining heads
@@ -64,6 +65,7 @@ class _Blocks(Group):
         super().__init__(model, structures)
         self._side = block_size
         self._heads = self.counts  # of each attention
+        self._all_heads = self.count
         self.size = block_size**2
         self.counts = [
             sum(model.get_parameter(f"{layer}.weight").numel() for layer in each.layers) // self.size
@@ -74,17 +76,14 @@ class _Blocks(Group):
         self.numbers = np.arange(2 * len(structures), self.count + 1)
 
     def most_structures(self, numbers: Tensor) -> Tensor:
-        return numbers.clamp_max(sum(self._heads))
+        return (numbers // 2).clamp_max(self._all_heads)
 
     def scores(self, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
         return torch.cat([self._scores(each, layers, ranking) for each in self.structures])
 
     def write(self, places: Tensor, number: Tensor, layers: Mapping[str, tuple[Matrix, int]]) -> None:
-        kept = places.argsort().argsort() < number
-        # More blocks of the heads that compute something stay in the place of those of the others.
-        idle = torch.cat([self._idle(some, heads) for some, heads in self._by_attention(kept)])
-        kept = torch.where(idle, places + 2 * len(places), places).argsort().argsort() < number
-        for each, (some, heads) in zip(self.structures, self._by_attention(kept), strict=True):
+        kept = torch.split(self._kept(places, number).view(-1), self.counts)
+        for each, some, heads in zip(self.structures, kept, self._heads, strict=True):
             of_matrices = some.view(heads, 4, each.size // self._side, -1).transpose(0, 1)
             for layer, blocks in zip(each.layers, of_matrices, strict=True):
                 of_heads = blocks.flatten(0, 1)
@@ -92,15 +91,29 @@ class _Blocks(Group):
                 mask = layers[layer][0].mask.view(len(rows), self._side, -1, self._side)
                 mask.copy_(rows[:, None, :, None].expand_as(mask))
 
-    def _by_attention(self, kept: Tensor) -> list[tuple[Tensor, int]]:
-        """What is known of the blocks of each attention, and how many heads it has."""
-        return list(zip(torch.split(kept, self.counts), self._heads, strict=True))
+    def _kept(self, places: Tensor, number: Tensor) -> Tensor:
+        """Which blocks stay: exactly `number`, none of them in a head without values or outputs.
 
-    def _idle(self, kept: Tensor, heads: int) -> Tensor:
-        """Whether a block is one of a head without values or outputs."""
-        filled = kept.view(heads, 4, -1).any(2)
-        idle = ~(filled[:, 2] & filled[:, 3])
-        return idle.repeat_interleave(len(kept) // heads)
+        Args:
+            places: in the order of importance; first come the two blocks that the best head of each attention needs.
+            number: at least two for each attention.
+
+        Returns:
+            Shape (heads, 4, blocks of one matrix), bool.
+        """
+        rank = _ranks(places).view(self._all_heads, 4, -1)
+        best, where = rank[:, 2:].min(2)
+        needed = torch.zeros_like(rank, dtype=torch.bool)
+        needed[:, 2:] = torch.zeros_like(needed[:, 2:]).scatter_(2, where.unsqueeze(2), True)
+        # A head opens at the worse of the two blocks that it needs. Its better blocks come next.
+        opens = best.amax(1).view(-1, 1, 1)
+        rank = _ranks(torch.maximum(rank, opens) * (2 * self.count) + torch.where(needed, rank - self.count, rank))
+        is_open = ((needed & (rank < number)).flatten(1).sum(1) == 2).view(-1, 1, 1)
+        # If the number ends between the two, the next blocks of open heads stay in place of the first of them.
+        rank = _ranks(torch.where(is_open, rank, rank + self.count))
+        # If these have no more, it stays with the other one, in place of the last block of an open head.
+        is_open |= (needed & (rank < number)).flatten(1).any(1).view(-1, 1, 1)
+        return _ranks(torch.where(needed & is_open, rank - self.count, rank)) < number
 
     def _scores(self, each: Structures, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
         """What the blocks of one attention are ranked by: ∞ for those that make the best head compute something."""
@@ -122,6 +135,11 @@ class _Blocks(Group):
         is_best = torch.arange(len(by_matrix), device=found.device) == head
         needed[:, 2:] = columns & is_best.view(-1, 1, 1)
         return by_matrix.masked_fill(needed, math.inf).view(-1)
+
+
+def _ranks(order: Tensor) -> Tensor:
+    """The place of each element among all of them, in the same shape. The elements differ."""
+    return order.reshape(-1).argsort().argsort().view(order.shape)
 
 
 def check_block_size(block_size: int, structures: Sequence[Structures]) -> None:

@@ -244,7 +244,7 @@ def compress(
             assembly = Assembly(run, baseline, masked)
             folded, evaluated = run.evaluate(folded, assembly.other_bytes)
             counts = run.account(folded)
-            above_constant = run.above_constant(folded, evaluated)
+            above_constant = run.above_constant(folded, evaluated, baseline)
             result = assembly.result(folded, evaluated, counts, above_constant)
         result.model.cpu()
     return result

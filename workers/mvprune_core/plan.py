@@ -209,9 +209,16 @@ def resolve(plan: Plan, student: Loaded, source: Future[ModelSource], cache: Cac
     baseline = _resolve_baseline(plan, student, model, settings, notes)
     if training.preset != "short":
         notes.add(preset_note(data.task, len(train), settings.batch_size, training.preset))
-    if density < 1 and method.schedule.is_gradual:
-        has_pairs = data.task.kind.has_pairs(data)
-        note = too_short(total_steps, density, settings.batch_size, has_pairs=has_pairs)
+    if density < 1 and method.schedule.shape != "one_shot":
+        kind = data.task.kind
+        note = too_short(
+            total_steps,
+            density,
+            settings.batch_size,
+            has_pairs=kind.has_pairs(data),
+            limit=kind.rule_limit,
+            beyond=kind.beyond_limit(data),
+        )
         notes.add(*[note] if note else [])
     method = method.for_run(total_steps)
     notes.add(*method.notes(sizes, total_steps * settings.batch_size))

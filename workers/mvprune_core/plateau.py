@@ -1,4 +1,5 @@
-"""Results near what a constant answer scores, and losses that did not fall: signs of a run that was too short."""
+"""Results near what a constant answer scores or far below the dense model, and losses that did not fall: signs of a run
+that was too short."""
 
 from __future__ import annotations
 
@@ -7,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from mvprune.artifact.history import Phase
+from mvprune.data.gains import KEPT_GAIN, kept_gain
 from mvprune.data.tasks import Task
 
 _NEAR_LOSS = 0.05  # relative: a perplexity that is at most so much below that of a constant answer is near it
 _FEWEST_POINTS = 20  # of a curve of losses: with fewer its ends say nothing
-_REMEDY = "the run was likely too short, or its density too low; take more steps, or a higher density"
+_REMEDY = "the run was likely too short, or its density too low; take more steps, another method or a higher density"
 
 
 def above_constant(
@@ -37,9 +39,16 @@ def above_constant(
 
 
 def notes_on_result(
-    task: Task, metrics: Mapping[str, float], constants: Sequence[Mapping[str, float]], examples: int
+    task: Task,
+    metrics: Mapping[str, float],
+    constants: Sequence[Mapping[str, float]],
+    examples: int,
+    dense: Mapping[str, float] | None = None,
+    *,
+    is_pruned: bool,
 ) -> Iterator[str]:
-    """A note on a result that is near what a constant answer scores, or worse.
+    """A note on a result that is near what a constant answer scores, or worse; on a pruned model that keeps less than
+    `KEPT_GAIN` of the dense model's gain over a constant answer; or on one of which that is not known.
 
     Near is less than twice the standard error of a fraction of so many examples, 1 / √examples at most, and for a
     perplexity less than 5 %.
@@ -47,15 +56,33 @@ def notes_on_result(
     Args:
         task, metrics, constants: see `above_constant`.
         examples: examples to evaluate on.
+        dense: the metrics of the dense model; None: it was not evaluated.
+        is_pruned: whether the result is a pruned model, not the dense one.
     """
     found = above_constant(task, metrics, constants)
     if found is None:
         return
     above, constant = found
-    near = _NEAR_LOSS * constant if task.primary_metric in task.kind.losses else 1 / math.sqrt(examples)
+    name = task.primary_metric
+    value, is_loss, of_dense = metrics[name], name in task.kind.losses, None if dense is None else dense.get(name)
+    near = _NEAR_LOSS * constant if is_loss else 1 / math.sqrt(examples)
+    beside = "" if of_dense is None else f" (dense model {of_dense:.4f})"
     if above < near:
-        name, how = task.primary_metric, "near" if above >= 0 else "worse than"
-        yield f"the result has the {name} {metrics[name]:.4f}, {how} {constant:.4f} of a constant answer: {_REMEDY}"
+        how = "near" if above >= 0 else "worse than"
+        yield f"the result has the {name} {value:.4f}, {how} {constant:.4f} of a constant answer{beside}: {_REMEDY}"
+    elif is_pruned and of_dense is None:
+        yield f"no dense model was evaluated, so it is not known how much of its {name} the result keeps"
+    elif is_pruned and of_dense is not None:
+        kept = kept_gain(value, of_dense, constant, is_loss=is_loss)
+        compared = f"the {name} is {value:.4f} (dense model {of_dense:.4f}, constant answer {constant:.4f})"
+        is_worse = value > of_dense if is_loss else value < of_dense
+        if kept is None and is_worse:
+            yield (
+                f"the dense model is hardly better than a constant answer, so it is not known what pruning lost: "
+                f"{compared}; take more steps or another learning rate"
+            )
+        elif kept is not None and kept < KEPT_GAIN:
+            yield f"the result keeps {kept:.0%} of the dense model's gain over a constant answer: {compared}; {_REMEDY}"
 
 
 def notes_on_loss(curve: Phase) -> Iterator[str]:

@@ -278,12 +278,22 @@ class CompressionRun:
                 model, run.validation, which, run.objective.outputs, run.device, "fp32", self.group
             )
 
-    def above_constant(self, folded: Folded, metrics: Mapping[str, float]) -> dict[str, float]:
-        """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short."""
+    def above_constant(
+        self, folded: Folded, metrics: Mapping[str, float], baseline: Baseline | None
+    ) -> dict[str, float]:
+        """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short.
+
+        Args:
+            folded: the model as it is stored.
+            metrics: its metrics of the task.
+            baseline: the dense baseline; None: there is none.
+        """
         run = self.resolved
         constants = run.objective.constant_metrics(run.validation)
         if not run.is_kept:
-            self.notes.add(*notes_on_result(run.data.task, metrics, constants, len(run.data.validation)))
+            dense, is_pruned = None if baseline is None else baseline.metrics, run.density < 1
+            examples = len(run.data.validation)
+            self.notes.add(*notes_on_result(run.data.task, metrics, constants, examples, dense, is_pruned=is_pruned))
         if not (run.fine_tuned or run.density == 1):  # a model that is fine-tuned already has no loss to lose
             self.notes.add(*notes_on_loss(folded.curve.history()))
         found = above_constant(run.data.task, metrics, constants)

@@ -125,11 +125,6 @@ class Schedule:
         left = 1.0 - (step - warm) / self.pruning_steps(total_steps)
         return density + (1.0 - density) * (left**3 if self.shape == "cubic" else left)
 
-    @property
-    def is_gradual(self) -> bool:
-        """Whether the density falls in many steps."""
-        return self.shape in ("cubic", "linear")
-
     def pruning_end(self, total_steps: int) -> int:
         """Number of updates after which the density is final."""
         warm, cool = self._boundaries(total_steps)

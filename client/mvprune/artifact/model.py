@@ -42,6 +42,7 @@ from mvprune.artifact.report import REPORT_FILE, report_page
 from mvprune.artifact.structures import shrink_to
 from mvprune.artifact.values import rounded
 from mvprune.artifact.weights import Coding, stream_tensors, tied_names, write_weights
+from mvprune.artifact.zeros import pruned_names, remember_pruned
 from mvprune.common.strictjson import InvalidJson, parse_json
 from mvprune.sources.model_config import CONFIG_FILE, WEIGHTS_FILE
 from mvprune.sources.references import InvalidReference
@@ -218,6 +219,8 @@ def load(
         # Shared ones and biases come first: replacements refer to their memory.
         for _ in stream_tensors(weights, use, opened):
             pass
+    if replacing is None:
+        remember_pruned(model, pruned_names(header))
     loaded: transformers.PreTrainedModel = model.eval() if replacing is None else replacing.finish()
     return loaded
 

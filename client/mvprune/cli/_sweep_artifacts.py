@@ -8,6 +8,8 @@ from mvprune.cli._live import live
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer
 from mvprune.cli._sweep_follow import SWEEP_ARGUMENT
+from mvprune.cli._sweep_output import recommended
+from mvprune.cli._text import clean
 from mvprune.cli._types import path
 from mvprune.client.exceptions import NoPointPasses
 from mvprune.sweep.tickets.study import STRATEGY
@@ -40,6 +42,8 @@ The exit code is 5 if no point passes the gates, so that none is recommended."""
     shown = [str(folder) for folder in folders]
 
     def text() -> None:
+        if args.recommended:
+            print(clean(recommended(sweep)))
         for folder in shown:
             print(f"downloaded and verified: {folder}")
 

@@ -102,7 +102,7 @@ def print_sweep(found: Outcomes) -> None:
             ("points", f"[{'#' * filled}{'.' * (_BAR - filled)}] {counts(sweep)}"),
             ("compares", compared(sweep.spec)),
             ("gates", _gates(sweep)),
-            ("result", found.tickets.winners if found.tickets else _recommended(sweep)),
+            ("result", found.tickets.winners if found.tickets else recommended(sweep)),
             ("cost", _cost(sweep) if cost.runtime else ""),
             ("labels", ", ".join(f"{key}={value}" for key, value in sorted(sweep.labels.items()))),
             ("creator", "" if sweep.creator == "local" else sweep.creator),
@@ -225,6 +225,14 @@ def answer_change(form: Form, sweep: SweepRecord) -> None:
     answer(form, sweep, [sweep.id], lambda: print(clean(text)))
 
 
+def recommended(sweep: SweepRecord) -> str:
+    """The recommended point, or the closest miss, in words."""
+    chosen = sweep.recommendation
+    if chosen is None:
+        return ""
+    return f"point {chosen.point}: {chosen.text}" if chosen.passed else f"none passes; the closest miss: {chosen.text}"
+
+
 def exit_code(sweep: SweepRecord) -> ExitCode:
     """The exit code for a sweep as it is; says on stderr that it has no result, or none that passes."""
     words = {"FAILED": ExitCode.FAILED, "CANCELLED": ExitCode.CANCELLED}
@@ -254,13 +262,6 @@ def _gates(sweep: SweepRecord) -> str:
 
     seeds = " (the worst of the seeds)" if sweep.spec.gates and sweep.spec.seeds == "worst" else ""
     return ", ".join(map(gate_text, sweep.spec.gates)) + seeds
-
-
-def _recommended(sweep: SweepRecord) -> str:
-    chosen = sweep.recommendation
-    if chosen is None:
-        return ""
-    return f"point {chosen.point}: {chosen.text}" if chosen.passed else f"none passes; the closest miss: {chosen.text}"
 
 
 def _cost(sweep: SweepRecord) -> str:

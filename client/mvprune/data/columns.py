@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mvprune.common.excerpts import listed, shown
+from mvprune.data.reading import plain
 from mvprune.data.tables import Table
 from mvprune.data.textfiles import DataError
 
@@ -202,11 +203,12 @@ def _missing(table: Table, role: str, named: str | None, known: str) -> DataErro
 
 
 def _find(table: Table, names: Iterable[str]) -> str | None:
-    """The first of `names` that is a column, in any case (an exact match comes first)."""
-    folded = {column.lower(): column for column in reversed(table.columns)}
+    """The first of `names` that is a column, in any case and with any invisible characters (an exact match comes
+    first)."""
+    folded = {plain(column): column for column in reversed(table.columns)}
     for name in names:
         if name in table.columns:
             return name
-        if name.lower() in folded:
-            return folded[name.lower()]
+        if plain(name) in folded:
+            return folded[plain(name)]
     return None

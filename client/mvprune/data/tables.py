@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mvprune.common.excerpts import shown
+from mvprune.data.reading import spelled
 from mvprune.data.textfiles import COMPRESSED, DataError, check_file, lines_of, suffix_of, unreadable
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
@@ -115,7 +116,7 @@ def is_writable(text: str) -> bool:
 
 def table_of_rows(name: str, rows: Rows, classes: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Table:
     """A table of rows that are in memory already, such as a data set of the hub called `name`."""
-    return replace(_objects(name, enumerate(rows, 1), unit="row"), classes=classes)
+    return replace(_objects(name, enumerate(rows, 1), unit="row"), classes=_named_classes(name, classes))
 
 
 def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -267,12 +268,19 @@ def _classes_of_metadata(path: Path, metadata: Mapping[bytes, bytes]) -> dict[st
         found = {str(column): _class_names(feature) for column, feature in features.items()}
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return {}  # another program's, or about something else
-    for column, names in found.items():
-        if not all(isinstance(name, str) and name.strip() and is_writable(name) for name in names):
+    return _named_classes(path, found)
+
+
+def _named_classes(path: Path | str, classes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """The names of classes by column, as they are read. Raises DataError unless they are different and not blank."""
+    found: dict[str, tuple[str, ...]] = {}
+    for column, names in classes.items():
+        if not all(isinstance(name, str) and is_writable(name) and spelled(name).strip() for name in names):
             raise DataError(
                 path, f"the names of the classes of {shown(column)} in the metadata must be text that is not blank"
             )
-        if len(set(names)) < len(names):
+        found[column] = tuple(map(spelled, names))
+        if len(set(found[column])) < len(names):
             raise DataError(path, f"the names of the classes of {shown(column)} in the metadata must be different")
     return {column: names for column, names in found.items() if names}
 

@@ -4,7 +4,8 @@
     model = AutoModelForSequenceClassification.from_pretrained("out/")
 
 Without the import, transformers reports that the folder has no weights. The model is dense, in the dtype that
-from_pretrained is called with, and can be trained and saved. A delta artifact's base model is found as `mvprune.load`
+from_pretrained is called with, and can be trained and saved. Training fills the zeros of its pruned weights, with a
+warning, unless `keep_zeros(model)` is called before it. A delta artifact's base model is found as `mvprune.load`
 finds it, by the name in the manifest, and its tensors are verified.
 """
 
@@ -34,8 +35,15 @@ with needs("mvprune.hf", "runtime"):
     from mvprune.artifact.packing import unpack_parts
     from mvprune.artifact.positions import refuse_longer_inputs
     from mvprune.artifact.structures import shrink_to
+    from mvprune.artifact.zeros import (
+        FilledZerosWarning,
+        keep_zeros,
+        pruned_names,
+        remember_pruned,
+        warn_of_filled_zeros,
+    )
 
-__all__ = ["MvpruneConfig", "MvpruneQuantizer"]
+__all__ = ["FilledZerosWarning", "MvpruneConfig", "MvpruneQuantizer", "keep_zeros"]
 
 
 @register_quantization_config(QUANT_METHOD)
@@ -103,6 +111,10 @@ class MvpruneQuantizer(HfQuantizer):
         model._weight_conversions = None  # saving writes plain tensors
         del model.config.transformers_weights
         refuse_longer_inputs(model)
+        known, prefix = dict(model.named_parameters(remove_duplicate=False)), model.base_model_prefix
+        spellings = ((name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")) for name in pruned_names(self.header))
+        remember_pruned(model, [name for some in spellings for name in some if name in known])
+        warn_of_filled_zeros(model)
         if self._discard is not None:
             self._discard()
         return model

@@ -25,6 +25,7 @@ ACTIVATIONS: dict[type[nn.Module], Activation] = {
 _ISAS = ("avx512", "avx2")  # on others torch's attention is as fast or faster, or has not been compared
 _LANES = 16  # tokens in a vector, at most
 _PRODUCTS = ("query", "key", "value", "out", "up", "down")
+_CACHES = ("cache", "past_key_values")  # of keys and values: the names since transformers 5.24, and before
 _NORMS = ("attention_norm", "output_norm")
 
 
@@ -77,7 +78,7 @@ class LayerForward(OneCall):
         """(examples, length, hidden) to the same, for a mask that broadcasts to (examples, heads, length, length)."""
         examples, length, _ = hidden_states.shape
         if (
-            kwargs.get("past_key_values") is not None
+            any(kwargs.get(name) is not None for name in _CACHES)
             or not self.takes(examples, length)
             or not _is_padding(attention_mask)
         ):

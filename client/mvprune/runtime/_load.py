@@ -9,7 +9,7 @@ from typing import Literal
 import transformers
 
 from mvprune import artifact
-from mvprune.artifact import Base
+from mvprune.artifact import Base, zeros
 from mvprune.runtime._optimize import Replacement, check_activations
 from mvprune.runtime.kernel import Activations
 
@@ -20,6 +20,7 @@ def load(
     *,
     runtime: Literal["dense", "sparse"] = "dense",
     activations: Activations = "fp32",
+    keep_zeros: bool = False,
 ) -> transformers.PreTrainedModel:
     """Verifies an artifact and builds its model: a plain transformers model, dense, fp32, in evaluation mode.
 
@@ -34,18 +35,29 @@ def load(
             and its dense weight is never held (see `mvprune.runtime.optimize`).
         activations: of the sparse runtime; int8: the inputs of layers are rounded to int8 where that is faster (see
             `mvprune.runtime.optimize`).
+        keep_zeros: whether the zeros of the pruned weights stay when the model is trained; only of the dense runtime.
+            See `mvprune.hf.keep_zeros`.
 
     Warns:
+        FilledZerosWarning: once, when the model is trained without `keep_zeros`: its zeros are filled.
         NoKernelWarning: once, the native kernel of the sparse runtime does not work here: torch computes, slower.
         Fp32ActivationsWarning: once, no layer uses the requested int8 activations; the warning says why.
 
     Raises:
         ArtifactError: a file is missing or differs from the manifest, the files do not make a model, or the base model
             is not found.
-        ValueError: there is no such runtime, or it has no such activations.
+        ValueError: there is no such runtime, or it has no such activations or keeps no zeros.
     """
     if runtime not in ("dense", "sparse"):
         raise ValueError(f"runtime must be dense or sparse, got {runtime!r}")
     check_activations(activations, runtime == "sparse", "runtime='sparse'")
-    sparse = partial(Replacement, activations=activations)
-    return artifact.load(directory, base, replacement=sparse if runtime == "sparse" else None)
+    if runtime == "sparse":
+        if keep_zeros:
+            raise ValueError("keep_zeros must be False with runtime='sparse', which is for inference, got True")
+        return artifact.load(directory, base, replacement=partial(Replacement, activations=activations))
+    model = artifact.load(directory, base)
+    if keep_zeros:
+        zeros.keep_zeros(model)
+    else:
+        zeros.warn_of_filled_zeros(model)
+    return model

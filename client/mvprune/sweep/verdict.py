@@ -124,7 +124,17 @@ def _text(choice: Choice, question: Question, metric: str) -> str:
         *_quality(group, metric),
         *([f"{size / 1e6:.1f} MB"] if (size := group.mean("bytes")) is not None else []),
     ]
-    return f"{cell}: {', '.join(facts)}; {_about_gates(choice, question)}"
+    return f"{cell}: {', '.join(facts)}; {_about_gates(choice, question)}{_about_artifact(choice, metric)}"
+
+
+def _about_artifact(choice: Choice, metric: str) -> str:
+    """Whose artifact is downloaded, and what it reaches, where the values before are those of several seeds."""
+    best = choice.outcome
+    if len(choice.group.outcomes) == 1:
+        return ""
+    seed = f", seed {best.cell['seed']}" if "seed" in best.cell else ""
+    quality = ", ".join(_quality(Group(best.cell, (best,)), metric))
+    return f"; the artifact is of the best seed, point {best.number}{seed}: {quality}"
 
 
 def _quality(group: Group, metric: str) -> list[str]:

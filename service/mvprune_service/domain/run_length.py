@@ -11,7 +11,6 @@ from mvprune.v1 import job_pb2
 
 _EVENTS = job_pb2.Schedule.EVENTS
 _IN_EVENTS = ("obert",)  # methods that prune in events by default
-_GRADUAL = (job_pb2.Schedule.CUBIC, job_pb2.Schedule.LINEAR)
 _PRESETS: dict[int, Preset] = {
     job_pb2.Training.SHORT: "short",
     job_pb2.Training.PAPER: "paper",
@@ -53,8 +52,9 @@ def notes_on_length(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None
         yield preset_note(task, examples, batch_size, _PRESETS[training.preset])
     has_pairs = rows.has_pairs if rows is not None else len(task.text_columns) > 1
     steps = _steps(training, task, rows)
-    if steps and spec.target_density and _is_gradual(spec):
-        note = too_short(steps, spec.target_density, batch_size, has_pairs=has_pairs)
+    if steps and spec.target_density and not _is_one_shot(spec):
+        limit = task.kind.rule_limit
+        note = too_short(steps, spec.target_density, batch_size, has_pairs=has_pairs, limit=limit)
         yield from [note] if note else []
 
 
@@ -84,9 +84,9 @@ def _steps(training: job_pb2.Training, task: Task, rows: Rows | None) -> int:
     return steps_of(epochs, examples, batch_size)
 
 
-def _is_gradual(spec: job_pb2.CompressionSpec) -> bool:
+def _is_one_shot(spec: job_pb2.CompressionSpec) -> bool:
     method = str(spec.WhichOneof("method"))
     options = getattr(spec, method)
     if "schedule" not in options.DESCRIPTOR.fields_by_name:
-        return False
-    return shape_of(method, options.schedule) in _GRADUAL
+        return True
+    return shape_of(method, options.schedule) == job_pb2.Schedule.ONE_SHOT

@@ -298,7 +298,10 @@ def test_downloads(fake: Fake, mvpctl: Mvpctl, tmp_path: Path) -> None:
         point(1, optimal=True, artifact=artifact), point(2, optimal=True, artifact=artifact, cell=cell(0.05, 7))
     )
     outcome = mvpctl("sweep", "download", "s1", str(tmp_path / "best"), "--recommended")
-    assert outcome.out.splitlines()[-1] == f"downloaded and verified: {tmp_path / 'best'}"
+    assert outcome.out.splitlines()[-2:] == [
+        f"point 1: {PASSES['text']}",
+        f"downloaded and verified: {tmp_path / 'best'}",
+    ]
     folders = [str(tmp_path / "front" / name) for name in ("1-density=0.03-seed=1", "2-density=0.05-seed=7")]
     assert mvpctl("sweep", "download", "s1", str(tmp_path / "front"), "--front", "-o", "json").json == {
         "directories": folders

@@ -12,12 +12,13 @@ import torch
 from tests.unit.core.structure_runs import QUICK, SIDE, TOTAL, bert, by_layer, importance, structure_masks
 from tests.unit.core.training_runs import Recorder
 from torch import Tensor, nn
+from transformers import BertModel
 
 from mvprune.artifact.structures import Structures, find_structures, remove_empty
 from mvprune.common.patterns import METHODS as RANKING
 from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Magnitude, Movement, Reason, compress
-from mvprune_core.blocks import BlocksAndUnits
+from mvprune_core.blocks import BlocksAndUnits, _Blocks
 from mvprune_core.masking import Masks
 
 OPTIONS: dict[str, Any] = {
@@ -126,6 +127,61 @@ def test_heads_without_values_or_outputs_are_removed(bert_config: Callable[..., 
     masks.finalize()
     left = remove_empty(model, structures)
     assert (left[heads[0]], left[heads[1]], left[heads[2]]) == (3, 3, 4)
+
+
+@pytest.mark.parametrize("density", [0.02, 0.1, 0.3, 0.5, 0.75, 0.97])
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_is_lost_when_idle_heads_are_removed(
+    bert_config: Callable[..., Any], seed: int, density: float
+) -> None:
+    """Of any scores and shapes, within a block: also where matrices of few heads, or units, have all the importance."""
+    random = torch.Generator().manual_seed(seed)
+
+    def one_of(*choices: int) -> int:
+        return choices[int(torch.randint(len(choices), (), generator=random))]
+
+    heads = one_of(1, 2, 4, 8)
+    size = SIDE * one_of(1, 2)
+    sizes = {"num_attention_heads": heads, "hidden_size": heads * size, "num_hidden_layers": one_of(1, 2, 3)}
+    model: nn.Module = BertModel(bert_config(intermediate_size=one_of(3, 24, 100), **sizes))
+    for each in find_structures(model):
+        for layer in each.layers:
+            weight: Any = model.get_submodule(layer).weight
+            scales = torch.randn(weight.shape[int(layer == each.output)] // each.size, generator=random).mul(3).exp()
+            scales = scales.repeat_interleave(each.size) * 10.0 ** one_of(-2, 0, 2)
+            weight.data.mul_(scales if layer == each.output else scales.unsqueeze(1))
+    masks, structures, selector = masks_of(model, density, Magnitude(selection="global"))
+    total = sum(matrix.weights for matrix in masks.matrices)
+    masks.finalize()
+    remove_empty(model, structures)
+    left: list[Any] = [model.get_submodule(layer) for each in structures for layer in each.layers]
+    kept = sum(int(layer.weight.count_nonzero()) for layer in left)
+    assert kept == round(selector.nearest(density) * total)
+    least = (
+        2 * SIDE * SIDE * sum(each.kind == "heads" for each in structures) + selector._units.size * len(structures) / 2
+    )
+    assert abs(kept - max(density * total, least)) <= max(SIDE * SIDE, selector._units.size)
+    for each in (one for one in structures if one.kind == "heads"):
+        values: Any = model.get_submodule(each.inputs[2])
+        assert values.weight.view(-1, each.size * values.in_features).any(1).all(), "every head computes something"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_number_of_blocks_is_kept_in_heads_that_compute(bert_config: Callable[..., Any], seed: int) -> None:
+    """Every number from two for each attention to all, of any order; also where one is left and all heads are full."""
+    sizes = {"num_attention_heads": 3, "hidden_size": 3 * SIDE, "num_hidden_layers": 2}
+    model: nn.Module = BertModel(bert_config(intermediate_size=8, **sizes))
+    heads = BlocksAndUnits(model, list(find_structures(model)), SIDE)._heads
+    assert isinstance(heads, _Blocks)
+    places = torch.randperm(heads.count, generator=torch.Generator().manual_seed(seed)).view(2, 3, 4, -1)
+    places[:, seed, 2:, 0] -= heads.count  # what the best head of each attention needs
+    places[:, (seed + 1) % 3, 2:] += heads.count  # a head that opens late
+    for number in range(4, heads.count + 1):
+        kept = heads._kept(places.flatten(), torch.tensor(number))
+        filled = kept.any(2)
+        assert int(kept.sum()) == number
+        assert torch.equal(filled.any(1), filled[:, 2] & filled[:, 3])
+        assert filled.any(1).view(2, 3).any(1).all()
 
 
 @pytest.mark.parametrize("name", RANKING)

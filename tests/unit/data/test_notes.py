@@ -80,6 +80,76 @@ def test_a_label_in_two_forms_of_unicode(train: str, other: str, load):
     assert tags.labels == ("O", f"B-{NFC}")
 
 
+HIDDEN = ["\u200b", "\ufeff", "\u00ad", "\u200e", "\u2060", "\u202c"]  # each at another end
+PERSIAN = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"  # with a joiner that its spelling needs
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("form", ["{0}x", "x{0}", " x {0} "])
+def test_labels_that_differ_in_invisible_characters_are_one_class(hidden: str, form: str, load):
+    other = form.format(hidden)
+    data = load(rows(["x", other, "b"]), task=OWN, name="train.jsonl")
+    assert (data.labels, data.train.labels) == (("b", "x"), [1, 1, 0])
+    [note] = data.notes[:1]
+    assert note.startswith(f"the labels {other.strip()!r} of train.jsonl are read as x, without U+{ord(hidden):04X} (")
+    assert load(rows([1, f"0{hidden}"]), task=OWN, name="train.jsonl").train.labels == [1, 0]
+    regression = load(rows([0.5, f"{hidden}0.25"]), task=get_task("text-regression"), name="train.jsonl")
+    assert regression.train.labels == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train.txt", "a B-X{0}\nb O\nc B-X\n"),
+        ("train.jsonl", '{{"words": ["a", "b", "c"], "ner": ["B-X{0}", "O", "B-X"]}}\n'),
+    ],
+)
+@pytest.mark.parametrize("hidden", HIDDEN[:3])
+def test_tags_that_differ_in_invisible_characters_are_one(hidden: str, name: str, content: str, load, write, tmp_path):
+    data = load(content.format(hidden), task=NER, name=name)
+    assert (data.labels, data.train.tags) == (("O", "B-X"), [[1, 0, 1]])
+    assert (
+        f"the tags 'B-X\\x{ord(hidden):x}' of" in data.notes[0]
+        or f"\\u{ord(hidden):04x}' of {name} are" in data.notes[0]
+    )
+    evaluated = load_validation(NER, write(tmp_path / f"dev-{name}", content.format(hidden)), [f"B-X{HIDDEN[1]}", "O"])
+    assert evaluated.validation.tags == [[0, 1, 0]]
+
+
+@pytest.mark.parametrize("hidden", [*HIDDEN, "\u200d"])
+def test_columns_are_found_with_invisible_characters(hidden: str, load):
+    data = load(f"Text{hidden}\t{hidden}label\na\tx\nb\ty\n", task=OWN)
+    assert data.train.texts == ["a", "b"]
+    named = Columns(text="body", label=f"kind{hidden}")
+    assert load(f"bo{hidden}dy\tkind\na\tx\nb\ty\n", task=OWN, columns=named).labels == ("x", "y")
+
+
+@pytest.mark.parametrize("hidden", ["\u200b", "\u200c", "\ufe0f"])
+def test_a_models_classes_are_matched_without_invisible_characters(hidden: str, write, tmp_path: Path):
+    path = write(tmp_path / "dev.jsonl", rows([f"good{hidden}", "bad"]))
+    data = load_validation(OWN, path, [f"b{hidden}ad", "good"])
+    assert data.validation.labels == [1, 0]
+    assert any(" of dev.jsonl are read as " in note and "good" in note for note in data.notes)
+
+
+@pytest.mark.parametrize("joined", [PERSIAN, "\u2764\ufe0f", "\U0001f469\u200d\U0001f4bb"])
+def test_joiners_mean_something(joined: str, load):
+    """Both spellings are kept, and named with the characters in which they differ."""
+    without = "".join(one for one in joined if one not in "\u200c\u200d\ufe0f")
+    code = next(f"U+{ord(one):04X} (" for one in joined if one in "\u200c\u200d\ufe0f")
+    data = load(rows([joined, without]), task=OWN, name="train.jsonl")
+    assert set(data.labels) == {joined, without}
+    [note] = [note for note in data.notes if "read as" in note]
+    assert "differ only in case, '-', '_' or invisible characters (" + code in note
+    assert note.endswith("and are read as 2 classes")
+    assert not any("read as" in note for note in load(rows([joined, "other"]), task=OWN, name="train.jsonl").notes)
+
+
+def test_a_label_of_invisible_characters_is_none(refused):
+    error = refused(rows(["a", "\u200b\u200e"]), task=OWN, name="train.jsonl")
+    assert "line 2: 'label' must have a visible character, got '\\u200b\\u200e'" in str(error)
+
+
 @pytest.mark.parametrize(
     ("train", "validation", "names"),
     [
@@ -191,7 +261,15 @@ def test_metadata_of_another_kind_is_none(metadata: str, tmp_path: Path):
     assert load_files(OWN, tmp_path / "train.parquet", tmp_path / "train.parquet").labels == ("0", "1")
 
 
-@pytest.mark.parametrize(("names", "found"), [(("x", " "), "text that is not blank"), (("x", "x"), "different")])
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("x", " "), "text that is not blank"),
+        (("x", "\u200b"), "text that is not blank"),
+        (("x", "x"), "different"),
+        (("x", "x\u2060"), "different"),
+    ],
+)
 def test_names_of_classes_that_cannot_be(names: tuple, found: str, tmp_path: Path):
     path = with_classes(tmp_path / "a.parquet", {"text": ["a"], "label": [0]}, {"label": class_label(*names)})
     with pytest.raises(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -258,6 +259,23 @@ def test_a_decoder_goes_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = counted(monkeypatch)
     assert off(logits(sparse), logits(dense)) < TOLERANCE
     assert calls == []
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+def test_a_cache_of_keys_and_values_is_filled(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Whatever it is called in this version of transformers, the layer goes part by part."""
+    sparse = optimize(pruned("Bert"), backend="kernel")
+    layer, cache = sparse.bert.encoder.layer[0], transformers.DynamicCache()
+    if name not in inspect.signature(type(layer).forward).parameters and name == "cache":
+        pytest.skip("this version of transformers has the other name")
+    calls = counted(monkeypatch)
+    with torch.no_grad():
+        layer(torch.randn(1, 8, sparse.config.hidden_size), **{name: cache})
+        assert calls == []
+        assert cache.get_seq_length() == 8
+        layer(torch.randn(1, 8, sparse.config.hidden_size), **{name: None})
+    assert len(calls) == 1
 
 
 @needs_kernel

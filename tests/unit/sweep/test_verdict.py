@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mvprune.spec.gate import Gate
@@ -44,6 +46,19 @@ def test_without_a_dense_model_there_is_no_difference() -> None:
     (alone,) = with_differences([dense(1, "good", 0.8, 100)])
     assert "delta/accuracy" not in alone.values
     assert not judge(QUESTION, [alone], "accuracy").passed
+
+
+def test_the_artifact_of_several_seeds_is_that_of_the_best_one() -> None:
+    def of_seed(number: int, seed: int, accuracy: float) -> Outcome:
+        return replace(pruned(number, 0.1, accuracy, 900), cell={"density": 0.1, "seed": seed})
+
+    verdict = judge(QUESTION, [of_seed(1, 0, 0.892), of_seed(2, 5, 0.905), of_seed(3, 9, 0.888)], "accuracy")
+    assert verdict.choice is not None
+    assert verdict.choice.outcome.number == 2
+    assert verdict.text == (
+        "density 10.0 %: accuracy 0.895, 0.50 points below dense, 0.0 MB; passes delta_accuracy>=-1 (mean of 3 seeds); "
+        "the artifact is of the best seed, point 2, seed 5: accuracy 0.905, 0.50 points above dense"
+    )
 
 
 def test_without_gates_the_best_metric_is_recommended() -> None:

@@ -21,6 +21,7 @@ from mvprune_core.tasks import OBJECTIVES
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "contributing" / "task.md"
 PACKAGES = ("client/mvprune", "workers/mvprune_core", "service/mvprune_service")
+MEANT = {"blame": BAD, "high praise": GOOD}
 FILES = ("client/mvprune/data/kinds/multi_label.py", "workers/mvprune_core/tasks/multi_label.py")
 
 RUN = """
@@ -33,7 +34,7 @@ import mvprune
 from mvprune.client.catalog import own_tasks
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
-from mvprune_core import Training, compress, load_task
+from mvprune_core import CompressionError, Training, compress, load_task
 from mvprune_core.evaluation import evaluate
 from mvprune_core.prediction import Predictor
 from mvprune_service.api.specs import Checker
@@ -48,7 +49,16 @@ spec = {"model": f"server:{model}", "task": "multi-label", "target_density": 0.5
 spec["dataset"] = {"train": f"server:{train}", "validation": f"server:{dev}"}
 checker = Checker(job_pb2.Job(spec=job_pb2.CompressionSpec(**spec)), "", Roots(allowed=(model.parent, train.parent)))
 checker.check()
+refused = []
+for number, labels in enumerate(("blame praise", '["praise"]')):
+    path = dev.with_name(f"refused{number}.tsv")
+    path.write_text("text\\tlabels\\ngood\\t" + labels + "\\n")
+    try:
+        load_task("multi-label", train=train, validation=path)
+    except CompressionError as error:
+        refused.append(str(error))
 print(json.dumps({
+    "refused": refused,
     "package": mvprune.__file__,
     "kinds": {task.name: task.kind for task in own_tasks()},
     "metrics": dict(result.metrics),
@@ -78,10 +88,10 @@ def write(path: Path, count: int, seed: int) -> Path:
     """Texts with words of praise, of blame, of both or of neither: each has a label of its own."""
     source, lines = random.Random(seed), ["text\tlabels"]
     for _ in range(count):
-        labels = [label for label in ("blame", "praise") if source.random() < 0.5]
-        words = [*source.choices(NEUTRAL, k=5), *(source.choice({"blame": BAD, "praise": GOOD}[one]) for one in labels)]
+        labels = [label for label in MEANT if source.random() < 0.5]
+        words = [*source.choices(NEUTRAL, k=5), *(source.choice(MEANT[one]) for one in labels)]
         source.shuffle(words)
-        lines.append(f"{' '.join(words)}\t{' '.join(labels)}")
+        lines.append(f"{' '.join(words)}\t{json.dumps(labels)}")
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -102,14 +112,19 @@ def test_two_files_are_a_kind_of_task(packages: Path, model_folder: Path, tmp_pa
     assert found["package"].startswith(str(packages))
     assert found["kinds"]["multi-label"] == "multi-label"
     assert found["metrics"]["eval/f1"] > 0.9, "each label always: 0.67"
+    assert 0.2 < found["metrics"]["above_constant"] < 0.4
+    assert 'must be a list of labels, such as ["good", "too long"], got \'blame praise\'' in found["refused"][0]
+    assert "the labels must be among blame, high praise, got praise" in found["refused"][1]
     assert found["teacher"]["model"] == "", "it is distilled from the dense baseline"
     assert (
-        found["evaluated"] == found["same"] == {name: found["metrics"][f"eval/{name}"] for name in ("f1", "accuracy")}
+        found["evaluated"]
+        == found["same"]
+        == {name: found["metrics"][f"eval/{name}"] for name in ("f1", "exact_match")}
     )
     assert found["loaded"] == "BertForSequenceClassification"
-    assert [sorted(answer["scores"]) for answer in found["answers"]] == [["blame", "praise"]] * 2
+    assert [sorted(answer["scores"]) for answer in found["answers"]] == [["blame", "high praise"]] * 2
     praise, both = (answer["scores"] for answer in found["answers"])
-    assert praise["blame"] < 0.5 < praise["praise"]
+    assert praise["blame"] < 0.5 < praise["high praise"]
     assert both["blame"] > 0.5
     assert 'pipeline_tag: "text-classification"' in found["card"]
     assert found["violations"] == []

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
-from unicodedata import is_normalized
 
 from mvprune.common.excerpts import listed, shown
 from mvprune.data.columns import Columns, Found, check_late, find_columns
 from mvprune.data.kinds.base import Kind, Task
 from mvprune.data.kinds.classification.labels import BadLabel, Classes, Label, discovered, read_label
-from mvprune.data.reading import Reading, alike, columns_read, composed, name_of, shared
+from mvprune.data.reading import Reading, alike, columns_read, name_of, notes_on_spelling, shared, spelled
 from mvprune.data.tables import Table, checked_text, read_table
 from mvprune.data.textfiles import DataError
 
@@ -76,7 +75,8 @@ class ClassificationData(Reading):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows as they were read: labels are neither checked against the task nor numbered."""
+    """Rows as they were read: labels are neither checked against the task nor numbered. `respelled` are the labels that
+    were written in another way than they were read."""
 
     table: Table
     columns: Found
@@ -84,7 +84,7 @@ class _Rows:
     pairs: list[str] | None
     labels: list[Label]
     lines: list[int]
-    decomposed: bool
+    respelled: frozenset[str]
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -154,6 +154,11 @@ class Regression(_Texts):
     """A number, which is finite."""
 
     name: ClassVar[str] = "regression"
+    rule_limit: ClassVar[str] = "values from 0 to 1"
+
+    def beyond_limit(self, data: ClassificationData) -> str:
+        least, most = min(data.train.labels), max(data.train.labels)
+        return "" if least >= 0 and most <= 1 else f"values from {least:g} to {most:g}"
 
     def data(
         self, task: Task, train: Table, validation: Table, columns: Columns, more: Mapping[str, Table]
@@ -245,15 +250,12 @@ def _notes(rows: _Rows, classes: Classes) -> list[str]:
     """Which labels are not read as they are written."""
     notes, name = [], name_of(rows.table.path)
     if rows.classes and not classes.meant_by(rows.classes):
-        others = f"the classes {listed(classes.names)}"
-        notes.append(f"the integers of {name} are read as the numbers of {others}, not as its {listed(rows.classes)}")
-    if rows.decomposed:
-        notes.append(f"labels of {name} in Unicode's decomposed form (NFD) are read in the composed one (NFC)")
-    if respelled := sorted(
-        {label for label in rows.labels if isinstance(label, str)} - {*map(composed, classes.names)}
-    ):
-        meant = dict.fromkeys(classes.names[number] for one in respelled if (number := classes.named(one)) is not None)
-        notes.append(f"the labels {listed(respelled)} of {name} are read as {listed(meant)}")
+        own = f"the classes {listed(classes.names)}"
+        notes.append(f"the integers of {name} are read as the numbers of {own}, not as its {listed(rows.classes)}")
+    notes += notes_on_spelling(rows.respelled, name)
+    if others := sorted({label for label in rows.labels if isinstance(label, str)} - {*map(spelled, classes.names)}):
+        meant = dict.fromkeys(classes.names[number] for one in others if (number := classes.named(one)) is not None)
+        notes.append(f"the labels {listed(others)} of {name} are read as {listed(meant)}")
     return notes
 
 
@@ -263,7 +265,7 @@ def _collect(
     """The rows of a table, at least `minimum`; `named`: see `read_label`."""
     columns = find_columns(task, table, wanted, like)
     read: list[tuple[int, Label, list[str]]] = []
-    decomposed = False
+    respelled: set[str] = set()
     broken: list[DataError] = []
     for line, cells in table.rows(columns.names):
         try:
@@ -277,7 +279,8 @@ def _collect(
             broken.append(error)
             continue
         read.append((line, label, texts))
-        decomposed |= isinstance(cells[0], str) and not is_normalized("NFC", cells[0])
+        if isinstance(cells[0], str) and spelled(written := cells[0].strip()) != written:
+            respelled.add(written)
     check_late(table, columns.names, lambda whole: find_columns(task, whole, wanted, like).names)
     if len(broken) > len(read) // 1000:
         raise broken[0]
@@ -285,7 +288,7 @@ def _collect(
         raise DataError(table.path, f"the rows must be at least {minimum}, got {len(read)}")
     lines, labels, texts_read = (list(column) for column in zip(*read, strict=True))
     texts, *pairs = (list(column) for column in zip(*texts_read, strict=True))
-    return _Rows(table, columns, texts, pairs[0] if pairs else None, labels, lines, decomposed)
+    return _Rows(table, columns, texts, pairs[0] if pairs else None, labels, lines, frozenset(respelled))
 
 
 def _numbered(rows: _Rows, classes: Classes) -> Split:

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mvprune.common.excerpts import shown
-from mvprune.data.reading import composed, plain_label
+from mvprune.data.reading import plain_label, spelled
 from mvprune.data.tables import Table, checked_text
 
 MAX_CLASSES = 1000
 
 Label = int | float | str
-"""A label as it was read: a number, or else stripped text in Unicode's composed form (NFC)."""
+"""A label as it was read: a number, or else stripped text as `spelled` returns it."""
 
 # 18 digits fit 64 bits; "1.0" is how a column of integers with holes is written by pandas.
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.0+)?", re.ASCII)
@@ -38,7 +38,9 @@ def read_label(table: Table, line: int, column: str, value: object, *, named: bo
         return int(value)
     if isinstance(value, int | float):
         return value
-    text = composed(checked_text(table, line, column, value).strip())
+    text = spelled(checked_text(table, line, column, value).strip())
+    if not text:
+        raise table.error(line, f"{shown(column)} must have a visible character, got {shown(value)}")
     if _INTEGER.fullmatch(text):
         return int(text.partition(".")[0])
     return float(text) if _DECIMAL.fullmatch(text) else text
@@ -53,7 +55,8 @@ class Classes:
         integers: the number of the class that each integer label is; empty where integers are none.
         allowed: in words, for errors.
         by_number: whether integers are the classes' numbers even where the data has other names for them.
-        folded: whether a name in another case, or with '-' for '_', is that class too, unless it could be another.
+        folded: whether a name in another case, with '-' for '_', or with other invisible characters, is that class too,
+            unless it could be another.
     """
 
     names: tuple[str, ...]
@@ -65,8 +68,8 @@ class Classes:
     _plain: dict[str, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        spelled = _truths(self.names) | {composed(name): number for number, name in enumerate(self.names)}
-        object.__setattr__(self, "_spelled", spelled)
+        numbers = _truths(self.names) | {spelled(name): number for number, name in enumerate(self.names)}
+        object.__setattr__(self, "_spelled", numbers)
         often = Counter(map(plain_label, self.names)) if self.folded else {}
         plain = {
             plain_label(name): number for number, name in enumerate(self.names) if often.get(plain_label(name)) == 1
@@ -75,7 +78,7 @@ class Classes:
 
     def named(self, name: str) -> int | None:
         """The number of the class called `name`; None where there is none."""
-        found = self._spelled.get(composed(name))
+        found = self._spelled.get(spelled(name))
         if found is None and name.casefold() in _TRUTH:
             found = self._spelled.get(name.casefold())
         return self._plain.get(plain_label(name)) if found is None else found
@@ -137,5 +140,5 @@ class BadLabel(Exception):
 
 def _truths(names: Sequence[str]) -> dict[str, int]:
     """True and false by their spelling in JSON, where the names are these two in whatever case."""
-    spelled = {name.casefold(): number for number, name in enumerate(names)}
-    return spelled if len(spelled) == len(names) and spelled.keys() <= set(_TRUTH) else {}
+    folded = {name.casefold(): number for number, name in enumerate(names)}
+    return folded if len(folded) == len(names) and folded.keys() <= set(_TRUTH) else {}

@@ -19,7 +19,7 @@ from mvprune.common.excerpts import shown
 from mvprune.data.columns import Columns
 from mvprune.data.kinds.token_classification.sentences import Sentences, sentences_in_table
 from mvprune.data.kinds.token_classification.tagschemes import looks_like_a_tag
-from mvprune.data.reading import composed, name_of
+from mvprune.data.reading import name_of, notes_on_spelling, spelled
 from mvprune.data.tables import read_table
 from mvprune.data.textfiles import DataError, read_lines, suffix_of
 
@@ -70,6 +70,7 @@ class _Reader:
         self._width = 0
         self._word = self._tag = -1
         self._comments = 0
+        self._written: set[str] = set()  # tags
 
     def read(self) -> Sentences:
         """All sentences. Raises DataError."""
@@ -135,7 +136,8 @@ class _Reader:
                     continue
                 message = f"the row must have {self._width} columns, as the first row has, got {len(cells)}"
                 raise DataError(self._path, message, line=line)
-            rows.append(_Row(line, cells[0], cells[self._word], composed(cells[self._tag])))
+            self._written.add(written := cells[self._tag])
+            rows.append(_Row(line, cells[0], cells[self._word], spelled(written)))
             doubtful += is_head
         return _Sentence(rows, doubtful)
 
@@ -166,6 +168,7 @@ class _Reader:
                 found.tags.append([row.tag for row in rows])
         if not found.words:
             raise DataError(self._path, "the sentences must be at least 1, got 0")
+        found.notes.extend(notes_on_spelling(self._written, name_of(self._path), "tags"))
         if self._comments:
             lines = f"{self._comments:,} lines of {name_of(self._path)}"
             found.notes.append(f"{lines} that begin with # before a sentence are passed over as comments")

@@ -17,7 +17,7 @@ from mvprune.common.excerpts import listed, shown
 from mvprune.data.columns import Columns, Found, check_late, find_column
 from mvprune.data.kinds.base import Task
 from mvprune.data.kinds.token_classification.tagschemes import OUTSIDE, scheme_notes
-from mvprune.data.reading import Reading, alike, columns_read, composed, name_of, shared
+from mvprune.data.reading import Reading, alike, columns_read, name_of, notes_on_spelling, shared, spelled
 from mvprune.data.tables import Table, is_writable
 from mvprune.data.textfiles import DataError
 
@@ -108,7 +108,7 @@ def read_tagged(task: Task, train: Sentences, validation: Sentences) -> TokenCla
         DataError: what is wrong, in which split and sentence.
     """
     names = train.names or _discover(train, validation)
-    numbers: dict[object, int] = {composed(name): number for number, name in enumerate(names)}
+    numbers: dict[object, int] = {spelled(name): number for number, name in enumerate(names)}
     if train.names:
         numbers |= {number: number for number in range(len(names))}
     train_split, validation_split = (_number(split, numbers, names) for split in (train, validation))
@@ -136,7 +136,7 @@ def read_validation_tagged(task: Task, sentences: Sentences, labels: Sequence[st
     Raises:
         DataError: a tag is not among them.
     """
-    numbers: dict[object, int] = {composed(name): number for number, name in enumerate(labels)}
+    numbers: dict[object, int] = {spelled(name): number for number, name in enumerate(labels)}
     split = _number(sentences, numbers, labels)
     columns, notes = columns_read({sentences.path: sentences.read}), tuple(sentences.notes)
     return TokenClassificationData(task, tuple(labels), TaggedSplit([], []), split, columns=columns, notes=notes)
@@ -152,6 +152,7 @@ def sentences_in_table(table: Table, columns: Columns) -> Sentences:
     columns_found = Found(chosen[1], chosen[:1], guessed=None in (columns.text, columns.label))
     names = tuple(table.classes.get(chosen[1], ()))
     found = Sentences(table.path, table.unit, [], [], [], str(columns_found), names)
+    written: set[str] = set()
     for line, cells in table.rows(chosen):
         if isinstance(cells, str):
             raise table.error(line, cells)
@@ -166,6 +167,8 @@ def sentences_in_table(table: Table, columns: Columns) -> Sentences:
             found.lines.append(line)
             found.words.append([str(word) for word in words])
             found.tags.append([_tag(tag, names) for tag in tags])
+            written.update(tag for tag in tags if isinstance(tag, str))
+    found.notes.extend(notes_on_spelling(written, name_of(table.path), "tags"))
     check_late(table, chosen, choose)
     if not found.words:
         raise DataError(found.path, "the sentences must be at least 1, got 0")
@@ -175,9 +178,9 @@ def sentences_in_table(table: Table, columns: Columns) -> Sentences:
 def _tag(tag: object, names: Sequence[str]) -> object:
     """The name of a tag, where the table has one for its number; else the tag as it is."""
     if isinstance(tag, str):
-        return composed(tag)
+        return spelled(tag)
     if isinstance(tag, int) and not isinstance(tag, bool) and 0 <= tag < len(names):
-        return composed(names[tag])
+        return spelled(names[tag])
     return tag
 
 
