@@ -15,7 +15,7 @@ from mvprune.common.collection import without_collection
 from mvprune.common.patterns import METHODS as RANKING
 from mvprune.common.patterns import Pattern
 from mvprune.common.suggestions import must_be_one_of
-from mvprune_core.assembly import Assembly
+from mvprune_core.assembly import Assembly, draft
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.callbacks import Callback, Silent
 from mvprune_core.distillation import Teacher
@@ -30,6 +30,7 @@ from mvprune_core.models import Source, find_model, load_model
 from mvprune_core.notes import Notes
 from mvprune_core.options import check_fraction
 from mvprune_core.plan import Plan, resolve
+from mvprune_core.reopening import try_writing
 from mvprune_core.result import Result, model_source
 from mvprune_core.run import CompressionRun
 from mvprune_core.settings import Training
@@ -308,6 +309,8 @@ def _prepare(
             student = load_model(plan.source, plan.objective, plan.seed)
         notes.add(*student.notes)
         resolved = resolve(plan, student, source, results, notes)
+    info = draft(resolved, student.model, notes.texts)
+    try_writing(plan.source.name, student, resolved.train.padding_side, info, resolved.sample)
     keys = run_keys(resolved)
     if not resolved.is_kept:
         check_group(group, student.model, resolved.settings, keys)

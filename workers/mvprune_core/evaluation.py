@@ -16,6 +16,7 @@ from mvprune_core.artifact_loading import Opened, Runtime, open_artifact
 from mvprune_core.errors import CompressionError
 from mvprune_core.forward import padding_side
 from mvprune_core.metrics import import_packages
+from mvprune_core.probes import probes
 from mvprune_core.sources import load_task
 from mvprune_core.tasks import TaskData, objective_for, objective_of_kind
 from mvprune_core.tasks.base import counted
@@ -122,7 +123,8 @@ def _measure(opened: Opened, data: TaskData, runtime: str, progress: Callable[[i
     except ValueError as error:
         raise CannotEvaluate(str(error)) from error
     examples = objective.validation_examples(opened.loaded.tokenizer, opened.loaded.config, opened.max_length)
-    examples = replace(examples, padding_side=padding_side(model, [examples]))
+    side = padding_side(model, (examples, probes(opened.loaded.tokenizer, opened.max_length)))
+    examples = replace(examples, padding_side=side)
     device = torch.device("cuda" if runtime == "dense" and torch.cuda.is_available() else "cpu")
     with counted(model, lambda done: progress(done, len(examples))):
         return objective.measure(objective.predict(model.to(device), examples, device))

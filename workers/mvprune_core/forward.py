@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mvprune_core.batching import Examples, Side
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.hub import first_line
 
 _CPU = torch.device("cpu")
-_TOLERANCE = 1e-3  # of the largest output; rounding changes a hundredth of that, or less
-_SMALLEST = 0.1  # smaller outputs are compared with this instead
+TOLERANCE = 3e-4  # of the largest value; rounding changes a hundredth of that, or less
+_STATES = ("last_hidden_state", "encoder_last_hidden_state")
+_SMALLEST = 0.1  # smaller logits are compared with this instead: one of them may be near 0 by chance
+_TINY = 1e-30  # where all values are 0
+_COMPARED = 3  # examples of a split that are compared with themselves in company
 _FULL, _BLOCKS = "original_full", "block_sparse"
 
 
@@ -39,24 +42,24 @@ def check_forward(
 def padding_side(model: Any, splits: Sequence[Examples]) -> Side:
     """The padding side with which the outputs for an example do not depend on the rest of its batch. Runs on the CPU.
 
-    Compares the shortest example of each split alone and in a batch with the longest, so it also checks that the model
-    can read its examples. Padding on the left suits outputs for whole examples only: outputs for tokens would change
-    their places.
+    Compares examples of several lengths, alone and in a batch with the longest of their split, in what `readings`
+    returns. So it also checks that the model can read its examples. Padding on the left suits outputs for whole
+    examples only: outputs for tokens would change their places.
 
     Raises:
         CompressionError: UNSUPPORTED_ARCHITECTURE, the outputs depend on the batch with either side, or the forward
             pass fails; with the error of the model's own code.
     """
-    difference = max(_difference(model, split, "right") for split in splits)
-    if difference <= _TOLERANCE:
+    difference = max(padding_difference(model, split, "right") for split in splits)
+    if difference <= TOLERANCE:
         return "right"
-    if max(_difference(model, split, "left") for split in splits) <= _TOLERANCE:
+    if max(padding_difference(model, split, "left") for split in splits) <= TOLERANCE:
         return "left"
     raise CompressionError(
         Reason.UNSUPPORTED_ARCHITECTURE,
         f"the outputs of {type(model).__name__} for an example must not depend on the rest of its batch, but padding "
-        f"changes them by {difference:.1%} of the largest; give a model that leaves padding out of its computation, "
-        "such as BERT (docs/models.md lists architectures)",
+        f"changes them or the hidden states by {difference:.2%} of the largest value; give a model that leaves "
+        "padding out of its computation, such as BERT (docs/models.md lists architectures)",
     )
 
 
@@ -88,29 +91,85 @@ def without_batch_effects(model: Any) -> tuple[str, ...]:
     )
 
 
-def _difference(model: Any, examples: Examples, side: Side) -> float:
-    """The change of the shortest example's outputs in a batch with the longest, relative to the largest output."""
-    short, long = int(examples.lengths.argmin()), int(examples.lengths.argmax())
-    count = int(examples.lengths[short])
-    if count == examples.lengths[long] or examples.masking is not None:
+def readings(model: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What a model computes for a batch: its logits and, since those of a new head are near 0 whatever it reads, the
+    last hidden states of its body.
+
+    Args:
+        model: in evaluation mode.
+        batch: arguments of its forward pass, with input_ids.
+
+    Returns:
+        By name, float32; the first dimension is the batch.
+    """
+    found: dict[str, Tensor] = {}
+
+    def keep(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        found.update({name: output[name].float() for name in _STATES if output.get(name) is not None})
+
+    body = model.base_model
+    hook = body.register_forward_hook(keep) if body is not model else nullcontext()
+    with hook:
+        output = model(**batch)
+    return found | {name: value.float() for name, value in output.items() if name.endswith("logits")}
+
+
+def of_example(name: str, row: Tensor, alone: Tensor, count: int, side: Side) -> Tensor | None:
+    """Of a row of `readings` the part that should equal those of the example without padding.
+
+    Args:
+        name: of the value.
+        row: of the example in a batch.
+        alone: the value of the example without padding.
+        count: tokens of the example.
+        side: where the batch is padded.
+
+    Returns:
+        None: nothing of it, as Funnel's states of groups of tokens.
+    """
+    if name in _STATES:
+        if len(alone) != count:
+            return None
+        return row[-count:] if side == "left" else row[:count]
+    return row if row.shape == alone.shape else row[:count]  # logits of tokens must not change their places
+
+
+def apart(name: str, found: Tensor, expected: Tensor) -> float:
+    """The largest difference between two values of `readings` for an example, relative to the largest expected one."""
+    difference = (found - expected).abs().nan_to_num(nan=math.inf).max()  # NaN: padding that attends to no token
+    largest = max(float(expected.abs().max()), _SMALLEST if name.endswith("logits") else _TINY)
+    return float(difference) / largest
+
+
+def padding_difference(model: Any, examples: Examples, side: Side) -> float:
+    """The largest change of what is read of some examples in a batch with the longest."""
+    order = np.argsort(examples.lengths, kind="stable")
+    shorter = order[examples.lengths[order] < examples.lengths[order[-1]]]
+    if not len(shorter) or examples.masking is not None:
         check_forward(model, examples)
-    if count == examples.lengths[long]:
+    if not len(shorter):
         return 0.0
+    chosen = np.unique(shorter[np.linspace(0, len(shorter) // 2, _COMPARED, dtype=np.int64)])
     plain = replace(examples, masking=None, padding_side=side)
-    beside, alone = (_outputs(model, plain, chosen) for chosen in ([short, long], [short]))
+    beside = read(model, plain, [*chosen, order[-1]])
     differences = [0.0]
-    for name, expected in alone.items():
-        found = beside[name] if beside[name].shape == expected.shape else beside[name][:count]
-        apart = (found - expected).abs().nan_to_num(nan=math.inf).max()  # NaN: padding that attends to no token
-        differences.append(float(apart) / max(float(expected.abs().max()), _SMALLEST))
+    for row, number in enumerate(chosen):
+        count = int(examples.lengths[number])
+        for name, alone in read(model, plain, [number]).items():
+            found = of_example(name, beside[name][row], alone[0], count, side)
+            if found is not None:
+                differences.append(apart(name, found, alone[0]))
     return max(differences)
 
 
-def _outputs(model: Any, examples: Examples, chosen: list[int]) -> dict[str, Tensor]:
-    """The logits of the first of the chosen examples, by name."""
+def read(model: Any, examples: Examples, chosen: Sequence[int]) -> dict[str, Tensor]:
+    """The `readings` of some examples in a batch, on the CPU; `chosen` are their numbers.
+
+    Raises:
+        CompressionError: UNSUPPORTED_ARCHITECTURE, with the error of the model's own code.
+    """
     with _reading(model, int(examples.lengths[chosen].max())):
-        output = model(**examples.batch(np.array(chosen), _CPU))
-    return {name: value[0].float() for name, value in output.items() if name.endswith("logits")}
+        return readings(model, examples.batch(np.array(chosen), _CPU))
 
 
 @contextmanager

@@ -22,14 +22,15 @@ from mvprune.artifact.config import build_config
 from mvprune.sources.model_config import CONFIG_FILE, check_tokenizer, read_json
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model
-from mvprune_core.batching import pad_token
 from mvprune_core.checkpoint_checks import check_body, check_finite
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.forward import without_batch_effects
 from mvprune_core.hub import CONFIG_AND_TOKENIZER, fetch_model, first_line
+from mvprune_core.padding_ids import settle_padding_id
 from mvprune_core.tasks import Objective
 from mvprune_core.tasks.classes import number_classes
 
+_IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
 _SHOWN = 40  # characters of a token
 
 _T = TypeVar("_T")
@@ -126,8 +127,8 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
         )
     head = check_body(source.name, model, report)
     check_finite(source.name, model)
-    fit_tokenizer(source.name, tokenizer, model)
-    model.config.pad_token_id = pad_token(tokenizer)  # a decoder finds the last token before it
+    notes += fit_tokenizer(source.name, tokenizer, model)
+    notes += settle_padding_id(source.name, model, tokenizer)
     notes += (*head.notes(), *without_batch_effects(model))
     fine_tuned = same_question and not head.names
     return Loaded(model, tokenizer, fine_tuned=fine_tuned, notes=notes, new=head.names)
@@ -161,10 +162,13 @@ def longest_input(loaded: Loaded, max_length: int) -> int:
     return int(min(max_length, loaded.tokenizer.model_max_length, positions.longest_input(loaded.model) or max_length))
 
 
-def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
+def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> tuple[str, ...]:
     """Checks that the model `name` has an embedding for every token id and token type that its tokenizer gives.
 
-    If the model has only one token type, the tokenizer stops giving token types.
+    The tokenizer gives token ids and the attention mask, and no token types if the model has only one.
+
+    Returns:
+        Notes, if the tokenizer's own configuration leaves out the ids or the mask.
 
     Raises:
         CompressionError: INVALID_MODEL, the tokenizer is empty, or gives an id without an embedding;
@@ -191,14 +195,33 @@ def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> None:
             f"the tokenizer of {name!r} must give ids below {embeddings:,}, the rows of the model's embeddings, got "
             f"{largest:,} for {word[:_SHOWN]!r}; give the tokenizer that the model was trained with",
         )
-    if getattr(model.config, "type_vocab_size", 2) < 2:  # such as RoBERTa with a tokenizer like BERT's
-        tokenizer.model_input_names = [each for each in tokenizer.model_input_names if each != "token_type_ids"]
+    notes = _set_inputs(tokenizer, has_types=getattr(model.config, "type_vocab_size", 2) > 1)
     _check_types(name, tokenizer, model)
+    return notes
+
+
+def _set_inputs(tokenizer: Any, *, has_types: bool) -> tuple[str, ...]:
+    """Sets the inputs that a tokenizer gives, also in the configuration that is saved with it.
+
+    transformers pads the first of them and, without a mask, takes padding for text.
+    """
+    given = tokenizer.model_input_names
+    others = [each for each in given if each != _IDS and (has_types or each != _TYPES)]
+    names = [_IDS, *others, *([] if _MASK in others else [_MASK])]
+    if names == given:
+        return ()
+    tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
+    if given[:1] == [_IDS] and _MASK in given:  # such as RoBERTa with a tokenizer like BERT's
+        return ()
+    return (
+        f"model_input_names of the tokenizer must begin with {_IDS} and contain {_MASK}, got {', '.join(given)}; it was "
+        f"set to {', '.join(names)}",
+    )
 
 
 def _check_types(name: str, tokenizer: Any, model: Any) -> None:
     """Raises CompressionError INVALID_MODEL if a pair of texts gets a token type without an embedding."""
-    largest = max(tokenizer("a", "a").get("token_type_ids", ()), default=0)
+    largest = max(tokenizer("a", "a").get(_TYPES, ()), default=0)
     for path, module in model.named_modules():
         if path.endswith("token_type_embeddings") and largest >= (rows := module.weight.shape[0]):
             raise CompressionError(

@@ -30,7 +30,9 @@ from mvprune_core.notes import Notes
 from mvprune_core.patterns import InPattern, check_pattern
 from mvprune_core.positions import can_trim_positions, check_positions, rows_for
 from mvprune_core.precision import check_speed, with_length_buckets
+from mvprune_core.probes import probes
 from mvprune_core.prunable import prunable_layers
+from mvprune_core.reopening import Sample
 from mvprune_core.selectors import WEIGHTS, Selector
 from mvprune_core.settings import BASE_WIDTH, Settings, Training
 from mvprune_core.sparse_structures import SparseStructures
@@ -89,6 +91,7 @@ class ResolvedRun(Plan):
         max_length: tokens in an input.
         train: the training examples, tokenised.
         validation: the validation examples, tokenised.
+        sample: texts of the validation data, to compare the artifact with the model.
         settings: training settings without gaps.
         total_steps: optimizer steps of a training phase.
         base: the model, if the artifact is to refer to it.
@@ -106,6 +109,7 @@ class ResolvedRun(Plan):
     max_length: int
     train: Examples
     validation: Examples
+    sample: Sample
     settings: Settings
     total_steps: int
     base: Base | None
@@ -198,7 +202,7 @@ def resolve(plan: Plan, student: Loaded, source: Future[ModelSource], cache: Cac
     tokenizer = tokenizer_digest(student.tokenizer)
     train = cached_examples(cache, plan.objective, data, student, max_length, "train", tokenizer)
     validation = cached_examples(cache, plan.objective, data, student, max_length, "validation", tokenizer)
-    side = padding_side(student.model, (train, validation))
+    side = padding_side(student.model, (train, validation, probes(student.tokenizer, max_length)))
     train, validation = (replace(split, padding_side=side) for split in (train, validation))
     settings = training.settings(data.task, getattr(student.config, "hidden_size", BASE_WIDTH), len(train))
     check_speed(plan.device, training.precision)
@@ -238,6 +242,7 @@ def resolve(plan: Plan, student: Loaded, source: Future[ModelSource], cache: Cac
         max_length=max_length,
         train=with_length_buckets(train, settings.precision),
         validation=validation,
+        sample=Sample.of(validation, student.tokenizer, max_length),
         settings=settings,
         total_steps=total_steps,
         base=Base(plan.source.folder) if plan.delta else None,

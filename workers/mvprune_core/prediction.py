@@ -16,11 +16,11 @@ from mvprune_core.artifact_loading import Opened, Runtime, open_artifact
 from mvprune_core.batching import Examples, Side
 from mvprune_core.errors import CompressionError
 from mvprune_core.forward import padding_side
+from mvprune_core.probes import probes
 from mvprune_core.tasks import Objective, objective_of_kind
 from mvprune_core.tasks.base import Field, Input
 
 _CPU = torch.device("cpu")
-_PROBES = 4, 24  # tokens
 
 
 class Predictor:
@@ -43,7 +43,8 @@ class Predictor:
             )
         self._padding_side: Side = "right"
         try:
-            self._padding_side = padding_side(opened.loaded.model, [self._examples(self._objective(self._probes()))])
+            some = probes(opened.loaded.tokenizer, opened.max_length)  # as before the model was trained
+            self._padding_side = padding_side(opened.loaded.model, [some])
         except CompressionError as error:
             raise ArtifactError(error.message) from error
 
@@ -99,16 +100,6 @@ class Predictor:
         loaded = self.opened.loaded
         examples = objective.validation_examples(loaded.tokenizer, loaded.config, self.opened.max_length)
         return replace(examples, padding_side=self._padding_side)
-
-    def _probes(self) -> list[Input]:
-        """A short and a longer input, of tokens of the vocabulary."""
-        tokenizer = self.opened.loaded.tokenizer
-        special = set(tokenizer.all_special_ids)
-        known = [token for token in sorted(tokenizer.get_vocab().values()) if token not in special]
-        return [
-            {field.name: tokenizer.decode(known[-count:]) for field in self.fields if field.required}
-            for count in _PROBES
-        ]
 
 
 __all__ = ["Field", "Input", "Predictor"]

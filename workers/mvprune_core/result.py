@@ -16,7 +16,8 @@ from torch import nn
 from mvprune.artifact import Accounting, Base, Coding, LayerCount, Manifest, ModelSource, ResultInfo, save_model
 from mvprune.artifact.history import History
 from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.models import Source
+from mvprune_core.models import Loaded, Source
+from mvprune_core.reopening import Sample, check_artifact
 
 _PACKAGES = ("mvprune", "torch", "transformers", "numpy", "safetensors")
 
@@ -33,6 +34,7 @@ class Result:
         history: curves, evaluations and distributions, as they stand in the artifact's history.json.
         coding: how the artifact stores the floats; the model's are rounded to it.
         base: the base model, for a delta artifact.
+        sample: what the model reads, before and after it is written.
     """
 
     model: nn.Module
@@ -42,6 +44,7 @@ class Result:
     history: History
     coding: Coding
     base: Base | None
+    sample: Sample
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -72,7 +75,7 @@ class Result:
         return self.info.layers
 
     def save(self, directory: str | Path, *, spec: Mapping[str, Any] | None = None) -> Manifest:
-        """Writes the sparse artifact.
+        """Writes the sparse artifact, opens it again and compares its outputs with those of `model`.
 
         Args:
             directory: a new or empty folder.
@@ -80,11 +83,13 @@ class Result:
 
         Raises:
             CompressionError: TARGET_NOT_REACHED, the files take more than target_bytes; they are written nevertheless.
+                ARTIFACT_CORRUPT, the artifact computes something else; it has no manifest then.
         """
         if spec is not None:
             self.info = replace(self.info, spec=spec)
         manifest = self.write(Path(directory))
         self.info = replace(self.info, accounting=manifest.accounting)
+        check_artifact(Path(directory), Loaded(self.model, self.tokenizer, fine_tuned=True), self.sample, self.base)
         target = int(self.info.spec.get("target_bytes") or 0)
         if 0 < target < manifest.total_bytes:
             raise CompressionError(

@@ -13,6 +13,7 @@ from mvprune_core.forward import padding_side
 from mvprune_core.models import Loaded, Source, load_model
 from mvprune_core.plan import ResolvedRun, input_length
 from mvprune_core.precision import with_length_buckets
+from mvprune_core.probes import probes
 from mvprune_core.storage import Cache
 from mvprune_core.token_cache import cached_examples, tokenizer_digest
 
@@ -34,7 +35,8 @@ def load_for_logits(source: Source, run: ResolvedRun, cache: Cache) -> tuple[Loa
     length = input_length(run, source, teacher, run.settings.max_length)
     digest = tokenizer_digest(teacher.tokenizer)
     examples = cached_examples(cache, run.objective, run.data, teacher, length, "train", digest)
-    examples = replace(examples, padding_side=padding_side(teacher.model, [examples]))
+    side = padding_side(teacher.model, (examples, probes(teacher.tokenizer, length)))
+    examples = replace(examples, padding_side=side)
     per_token = any(output.per_token for output in run.objective.outputs)
     if per_token and not np.array_equal(examples.lengths, run.train.lengths):
         raise CompressionError(

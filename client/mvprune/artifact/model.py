@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +14,13 @@ import numpy.typing as npt
 import torch
 import transformers
 from torch import nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mvprune.artifact.base import Base, open_base
 from mvprune.artifact.card import CARD_FILE, Form, model_card
-from mvprune.artifact.config import build_config
+from mvprune.artifact.described import check_tensors, model_without_values, read_config, write_description
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.files import give_usual_modes, read_limited
-from mvprune.artifact.header import ELEMENTS_ALWAYS, VERSION, open_header
+from mvprune.artifact.files import give_usual_modes
+from mvprune.artifact.header import open_header
 from mvprune.artifact.history import HISTORY_FILE, History
 from mvprune.artifact.manifest import (
     MANIFEST_FILE,
@@ -43,12 +39,7 @@ from mvprune.artifact.structures import shrink_to
 from mvprune.artifact.values import rounded
 from mvprune.artifact.weights import Coding, stream_tensors, tied_names, write_weights
 from mvprune.artifact.zeros import pruned_names, remember_pruned
-from mvprune.common.strictjson import InvalidJson, parse_json
 from mvprune.sources.model_config import CONFIG_FILE, WEIGHTS_FILE
-from mvprune.sources.references import InvalidReference
-
-QUANT_METHOD = "mvprune"
-"""What config.json names, so that transformers can read the weights once `mvprune.hf` is imported."""
 
 _MEDIA_TYPES = {
     ".json": "application/json",
@@ -57,9 +48,7 @@ _MEDIA_TYPES = {
     ".txt": "text/plain",
     ".jinja": "text/plain",
 }
-TOKENIZER_FILE = "tokenizer.json"
 
-_MAX_CONFIG = 16 << 20
 _ALMOST_ZERO = 2**-25  # rounds to 0 in fp16
 
 
@@ -138,21 +127,12 @@ def save_model(
         raise ArtifactError(f"{directory}: the folder of an artifact must be new or empty, got one with files")
     arrays = state_arrays(model)
     _check_accounting(arrays, pruned, result.accounting)
-    config: Any = copy.deepcopy(model.config)
-    config.architectures = [type(model).__name__]
-    config.dtype = torch.float32  # what it was evaluated in, and what `load` gives
-    config.quantization_config = {"quant_method": QUANT_METHOD, "version": VERSION}
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=directory) as scratch:
         staged = Path(scratch)
-        config.save_pretrained(staged)
-        _check_tensors(_read_config(staged), {name: array.shape for name, array in arrays.items()})
-        tokenizer.save_pretrained(staged)
-        compact_json(staged / TOKENIZER_FILE)
+        write_description(staged, model, tokenizer)
         write_weights(staged / WEIGHTS_FILE, arrays, pruned, coding, base)
         info = replace(result, accounting=_with_bytes(result.accounting, staged / WEIGHTS_FILE))
-        (staged / HISTORY_FILE).write_bytes(history.to_json())
-        manifest = _write_texts(staged, info, type(model).__name__, history, "sparse" if base is None else "delta")
-        (staged / MANIFEST_FILE).write_bytes(manifest.to_json())
+        manifest = write_facts(staged, info, type(model).__name__, history, "sparse" if base is None else "delta")
         give_usual_modes(staged)
         for path in [*(file.path for file in manifest.files), MANIFEST_FILE]:
             _publish(staged / path, directory / path)
@@ -198,12 +178,12 @@ def load(
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if name not in listed:
             raise ArtifactError(f"{MANIFEST_FILE}: files must contain {name}")
-    config, weights = _read_config(directory), directory / WEIGHTS_FILE
+    config, weights = read_config(directory), directory / WEIGHTS_FILE
     header = open_header(weights)
     shapes = header.shapes()
-    _check_tensors(config, shapes)
+    check_tensors(config, shapes)
     opened = open_base(header, manifest.model, base)  # before the model takes memory: it vouches for the shapes
-    model = _without_values(config)
+    model = model_without_values(config)
     shrink_to(model, shapes)
     model.tie_weights()
     refuse_longer_inputs(model)
@@ -223,23 +203,6 @@ def load(
         remember_pruned(model, pruned_names(header))
     loaded: transformers.PreTrainedModel = model.eval() if replacing is None else replacing.finish()
     return loaded
-
-
-def _without_values(config: dict[str, Any]) -> Any:
-    """The model, its parameters without memory, its buffers as they are computed from the configuration."""
-    thread = threading.get_ident()
-
-    def on_meta(_: nn.Module, __: str, parameter: nn.Parameter) -> Any:
-        if threading.get_ident() != thread or parameter.is_meta:
-            return None
-        return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
-
-    hook = register_module_parameter_registration_hook(on_meta)
-    try:
-        with torch.random.fork_rng([]):  # a buffer may be random before it is overwritten
-            return _build(config)
-    finally:
-        hook.remove()
 
 
 class _Filling:
@@ -319,83 +282,22 @@ def _with_bytes(accounting: Accounting, weights: Path) -> Accounting:
     )
 
 
-def _check_tensors(config: dict[str, Any], found: dict[str, tuple[int, ...]]) -> None:
-    """The model that the configuration describes, without removed heads and units, must have exactly these tensors."""
-    with torch.device("meta"):
-        model = _build(config)
-    shrink_to(model, found)
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if expected != found:
-        names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-        raise ArtifactError(
-            f"{CONFIG_FILE}: the tensors must be those of the {config['architectures'][0]} that it describes, got "
-            f"differences in {', '.join(names):.500}"
-        )
-    # Those that are not stored, such as masks of positions × positions: only the configuration says how large they are.
-    elements = sum(buffer.numel() for buffer in model.buffers())
-    if elements > ELEMENTS_ALWAYS:
-        raise ArtifactError(
-            f"{CONFIG_FILE}: the model's buffers must have at most {ELEMENTS_ALWAYS} elements, got {elements}"
-        )
+def write_facts(
+    staged: Path,
+    info: ResultInfo,
+    architecture: str,
+    history: History = History(),  # noqa: B008 (immutable)
+    form: Form = "sparse",
+) -> Manifest:
+    """Writes the history, the card, the report and the manifest of all files that are in a folder.
 
+    Card and report say how large all files are, themselves included: the first time as if the weights were all, the
+    second time right, up to digits of the numbers that are rounded anyway.
 
-def _read_config(directory: Path) -> dict[str, Any]:
-    """config.json, without the note that the weights are an artifact's, refused if a key of it reaches code."""
-    try:
-        config = parse_json(read_limited(directory / CONFIG_FILE, _MAX_CONFIG))
-    except (OSError, InvalidJson) as error:
-        raise ArtifactError(f"{CONFIG_FILE}: {error}") from error
-    if not isinstance(config, dict):
-        raise ArtifactError(f"{CONFIG_FILE}: must be a JSON object")
-    match config.get("quantization_config"):
-        case {"quant_method": str(method)} if method == QUANT_METHOD:
-            del config["quantization_config"]
-    return config
-
-
-def _build(config: dict[str, Any]) -> transformers.PreTrainedModel:
-    """The model that config.json describes, from transformers' own classes only."""
-    try:
-        built = build_config(config, CONFIG_FILE)
-    except InvalidReference as error:
-        raise ArtifactError(str(error)) from error
-    architectures = config.get("architectures")
-    if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
-        raise ArtifactError(
-            f"{CONFIG_FILE}: architectures must be a list of one class name, got {architectures!r:.200}"
-        )
-    model_class = getattr(transformers, architectures[0], None)
-    if (
-        not isinstance(model_class, type)
-        or not issubclass(model_class, transformers.PreTrainedModel)
-        or model_class.config_class is not type(built)
-    ):
-        raise ArtifactError(
-            f"{CONFIG_FILE}: architectures must name a model class of transformers for the model_type "
-            f"{config['model_type']!r}, got {architectures[0]!r:.200}"
-        )
-    try:
-        return model_class(built)
-    except Exception as error:  # whatever a model's constructor raises on a configuration that makes no sense
-        raise ArtifactError(
-            f"{CONFIG_FILE}: must be a configuration of a {architectures[0]}, got {error!r:.500}"
-        ) from error
-
-
-def compact_json(path: Path) -> None:
-    """Writes a tokenizer's JSON again without the white space of its lines, a third of it. It stays what it is:
-    transformers reads it from the folder, and people can."""
-    if path.exists():
-        content = json.loads(path.read_bytes())
-        path.write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
-
-
-def _write_texts(staged: Path, info: ResultInfo, architecture: str, history: History, form: Form) -> Manifest:
-    """Writes the card and the report, and gives the manifest of all files.
-
-    Both say how large all files are, themselves included: the first time as if the weights were all, the second time
-    right, up to digits of the numbers that are rounded anyway.
+    Raises:
+        ArtifactError: a value that a manifest cannot have.
     """
+    (staged / HISTORY_FILE).write_bytes(history.to_json())
     others = [_describe(path, staged) for path in staged.rglob("*") if path.is_file()]
     total = info.accounting.sparse_bytes
     for _ in range(2):
@@ -406,6 +308,7 @@ def _write_texts(staged: Path, info: ResultInfo, architecture: str, history: His
         texts = [_describe(staged / name, staged) for name in (CARD_FILE, REPORT_FILE)]
         manifest = Manifest(**vars(info), files=tuple(sorted([*others, *texts], key=lambda file: file.path)))
         total = manifest.total_bytes
+    (staged / MANIFEST_FILE).write_bytes(manifest.to_json())
     return manifest
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from mvprune.artifact.model import TOKENIZER_FILE, compact_json
+from mvprune.artifact.described import TOKENIZER_FILE, compact_json
 from mvprune.artifact.values import rounded
 from mvprune.artifact.weights import Coding, tied_names, write_weights
 from mvprune.sources.model_config import CONFIG_FILE, WEIGHTS_FILE

@@ -30,8 +30,8 @@ with needs("mvprune.hf", "runtime"):
 
     from mvprune.artifact import MANIFEST_FILE, WEIGHTS_FILE, ArtifactError, verify
     from mvprune.artifact.base import Base, open_base
+    from mvprune.artifact.described import QUANT_METHOD
     from mvprune.artifact.header import VERSION, Header, open_header
-    from mvprune.artifact.model import QUANT_METHOD
     from mvprune.artifact.packing import unpack_parts
     from mvprune.artifact.positions import refuse_longer_inputs
     from mvprune.artifact.structures import shrink_to

@@ -22,6 +22,7 @@ from mvprune.data.loading import PassageData
 from mvprune_core.batching import IGNORED, Examples, Indices, TokenMasking, pad_token, tokenize
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.group import ALONE, Group
+from mvprune_core.probes import frame
 from mvprune_core.tasks.base import Objective, forward_passes
 
 HIDDEN = 0.15  # of the tokens
@@ -107,7 +108,7 @@ def _blocks(texts: Sequence[str], tokenizer: Any, max_length: int) -> Examples:
             for row in encodings["input_ids"]
         ]
     )
-    before, after = _frame(tokenizer)
+    before, after = frame(tokenizer)
     size = max_length - len(before) - len(after)
     if size < 1:
         least = len(before) + len(after) + 1
@@ -123,11 +124,3 @@ def _blocks(texts: Sequence[str], tokenizer: Any, max_length: int) -> Examples:
     if not inputs["labels"]:
         raise CompressionError(Reason.INVALID_DATASET, "the texts have no token that the model's tokenizer knows")
     return Examples(inputs, {}, pad_token(tokenizer), masking=_masking(tokenizer))
-
-
-def _frame(tokenizer: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The special tokens that the tokenizer puts before and after a text."""
-    probe = tokenizer("a", return_special_tokens_mask=True)
-    ids = np.array(probe["input_ids"], dtype=np.int32)
-    text = np.flatnonzero(np.array(probe["special_tokens_mask"]) == 0)
-    return ids[: text[0]], ids[text[-1] + 1 :]
