@@ -92,6 +92,7 @@ bench: setup ## step time and artifact size beside their rivals (minutes; nothin
 	$(BIN)/python tests/perf/bench_control_plane.py
 	$(BIN)/python tests/perf/bench_sweeps.py
 	PYTHONPATH=. $(BIN)/python tests/perf/bench_upload.py
+	$(BIN)/python tests/perf/bench_fairness.py
 
 .PHONY: bench-job
 bench-job: setup ## where the seconds of a job go before its first step and after its last (nothing else should run)
@@ -112,6 +113,10 @@ bench-sweeps: setup ## sweeps of 1,000 points on SQLite and PostgreSQL: create, 
 .PHONY: bench-uploads
 bench-uploads: setup ## sending a model of 500 MB beside boto3 and a plain copy (ARGS='--kills 20': and killed 20 times)
 	PYTHONPATH=. $(BIN)/python tests/perf/bench_upload.py $(ARGS)
+
+.PHONY: bench-fairness
+bench-fairness: setup ## how long one project waits while another calls as much as it can (ARGS='--only list-jobs')
+	$(BIN)/python tests/perf/bench_fairness.py $(ARGS)
 
 .PHONY: bench-runtime
 bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVINO (ARGS='--json FILE'; nothing else should run)

@@ -59,9 +59,11 @@ from mvprune_service.control.loop import Loop, Loops
 from mvprune_service.control.pace import Pace
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
+from mvprune_service.data_checks import DataChecks
 from mvprune_service.db import overview
 from mvprune_service.db.database import Database
 from mvprune_service.db.quotas import QueueQuota
+from mvprune_service.db.uploads import Limits
 from mvprune_service.observability import metrics
 from mvprune_service.observability.descriptors import DescriptorWatch
 from mvprune_service.observability.health import Health
@@ -180,6 +182,7 @@ def _add_client_services(
     db, changes = resources.db, resources.changes
     capacity = capacity_of(resources.executor)
     reader = UploadReader(db, resources.store, lost, settings.home / "uploads")
+    data = DataChecks()
     submissions = Submissions(
         db,
         resources.roots,
@@ -187,6 +190,7 @@ def _add_client_services(
         quota=quota,
         retention_seconds=settings.retention_seconds,
         uploads=reader,
+        data=data,
     )
     creation = SweepCreation(
         db,
@@ -195,6 +199,7 @@ def _add_client_services(
         max_points=settings.max_sweep_points,
         retention_seconds=settings.retention_seconds,
         uploads=reader,
+        data=data,
     )
     logs = LogReader(db, resources.store)
     jobs = JobServicer(db, changes, Feeds(db, changes), submissions, logs)
@@ -202,7 +207,8 @@ def _add_client_services(
     sweep_pb2_grpc.add_SweepServiceServicer_to_server(SweepServicer(db, changes, creation), clients)
     artifacts = ArtifactServicer(db, resources.store)
     artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(artifacts, clients)
-    uploads = UploadServicer(db, resources.store, max_bytes=settings.max_upload_bytes, upload_days=settings.upload_days)
+    limits = Limits(stored_bytes=settings.max_upload_bytes, parts=settings.max_upload_parts)
+    uploads = UploadServicer(db, resources.store, limits=limits, upload_days=settings.upload_days)
     upload_pb2_grpc.add_UploadServiceServicer_to_server(uploads, clients)
     catalog = CatalogServicer(resources.roots)
     catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, clients)
@@ -210,7 +216,7 @@ def _add_client_services(
     if settings.reflection:
         names = [service.full_name for service in (*_CONTRACT, _HEALTH)]
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), clients)
-    return tuple(one.close for one in (submissions, creation, logs, artifacts, uploads, catalog))
+    return tuple(one.close for one in (data, submissions, creation, logs, artifacts, uploads, catalog))
 
 
 def _schedule(

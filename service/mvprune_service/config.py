@@ -222,6 +222,12 @@ class Settings(BaseSettings):
     max_upload_bytes: Annotated[int, Form("BYTES")] = Field(
         100 << 30, ge=0, le=1 << 50, description="bytes of the models and data files that clients sent, of each project"
     )
+    max_upload_parts: Annotated[int, Form("PARTS")] = Field(
+        50_000,
+        ge=1,
+        le=10_000_000,
+        description="files and chunks of 8 MiB of what clients sent, of each project: each is a row of the database",
+    )
     upload_days: Days = Field(
         1.0, gt=0, le=3650, description="time for which what clients sent is kept while no job uses it"
     )

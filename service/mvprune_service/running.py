@@ -27,6 +27,7 @@ from mvprune_service.startup import StartError
 
 START_FAILED = 1
 USAGE_ERROR = 2
+_SWITCH_SECONDS = 0.0005  # after which a thread lets others run: by default the event loop waits ten times as long
 _NOTHING = "nothing on this machine (--models, --data, --roots), only the hub"
 
 
@@ -45,6 +46,7 @@ def run(argv: Sequence[str], prog: str) -> int:
         return 0
     logs.configure(settings.log_level, settings.log_format)
     descriptors.raise_limit()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         tracing.start("mvprune-server")
     except tracing.BadSetting as error:

@@ -23,7 +23,10 @@ SCHEME = schemes.UPLOAD
 CHUNK_BYTES = 8 << 20
 MAX_FILES = 1_000
 MAX_FILE_BYTES = 20 << 30
-MAX_CHUNKS = 12_800  # of an upload: 100 GiB, and as many as one message can list
+MAX_CHUNKS = MAX_FILE_BYTES // CHUNK_BYTES  # of an upload: each is two rows of the server's database
+MAX_REPEATS = 4
+"""Times the bytes of its different chunks that an upload may have: a worker writes all of it to its disk."""
+_ALWAYS_ALLOWED = 64 << 20  # bytes that an upload may have, however often its chunks repeat
 # Weights, configuration, tokenizer: what workers take of a model's folder, here and in buckets. No pickles.
 MODEL_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
 
@@ -118,8 +121,15 @@ def check_files(kind: Kind, files: Sequence[File]) -> None:
             rule = f"the SHA-256 of each of its {len(file.sizes()):,} chunks of {CHUNK_BYTES:,} bytes"
             raise InvalidReference(f"{shown} must have {rule}, got {len(file.chunks):,} chunks")
     if (chunks := sum(len(file.chunks) for file in files)) > MAX_CHUNKS:
-        rule = f"at most {MAX_CHUNKS:,} chunks of {CHUNK_BYTES:,} bytes (100 GiB)"
-        raise InvalidReference(f"an upload must have {rule}, got {chunks:,}")
+        rule = f"at most {MAX_CHUNKS:,} chunks of {CHUNK_BYTES:,} bytes ({MAX_FILE_BYTES >> 30} GiB)"
+        remedy = "larger ones must be where the server reads them: see --roots and --buckets of the server"
+        raise InvalidReference(f"an upload must have {rule}, got {chunks:,}; {remedy}")
+    total = sum(file.size_bytes for file in files)
+    different = {chunk: size for file in files for chunk, size in zip(file.chunks, file.sizes(), strict=True)}
+    if total > max(_ALWAYS_ALLOWED, MAX_REPEATS * (sent := sum(different.values()))):
+        rule = f"at most {MAX_REPEATS} times the bytes of its different chunks, {sent:,}"
+        remedy = "remove what repeats, or compress the file (.gz, .bz2)" if kind is Kind.DATA else "remove what repeats"
+        raise InvalidReference(f"an upload must have {rule}, got {total:,}; {remedy}")
 
 
 def is_sent(name: str) -> bool:

@@ -25,41 +25,54 @@ class Caller(Enum):
 
 
 class Rule(NamedTuple):
-    """Who may call one RPC; `field` leads to the resource name in the request whose project must be the token's."""
+    """Who may call one RPC.
+
+    Attributes:
+        caller: what a caller must show.
+        scope: what its token must allow.
+        field: leads to the resource name in the request whose project must be the token's.
+        is_costly: a request or an answer can have thousands of entries. A project has few of these calls at a time.
+    """
 
     caller: Caller
     scope: Scope = Scope.READ
     field: str = ""
+    is_costly: bool = False
 
 
 def _of_project(scope: Scope, field: str) -> Rule:
     return Rule(Caller.TOKEN, scope, field)
 
 
+def _costly(scope: Scope, field: str) -> Rule:
+    return Rule(Caller.TOKEN, scope, field, is_costly=True)
+
+
 _OPEN = Rule(Caller.NOTHING)
 _ATTEMPT = Rule(Caller.ATTEMPT)
 _ANYONE = Rule(Caller.ANY_TOKEN)
+_ANYONE_COSTLY = Rule(Caller.ANY_TOKEN, is_costly=True)
 _BY_SERVICE = {
     "mvprune.v1.JobService": {
         "CreateJob": _of_project(Scope.SUBMIT, "parent"),
         "GetJob": _of_project(Scope.READ, "name"),
-        "ListJobs": _of_project(Scope.READ, "parent"),
+        "ListJobs": _costly(Scope.READ, "parent"),
         "WatchJob": _of_project(Scope.READ, "name"),
         "CancelJob": _of_project(Scope.SUBMIT, "name"),
         "RetryJob": _of_project(Scope.SUBMIT, "name"),
         "DeleteJob": _of_project(Scope.SUBMIT, "name"),
-        "ListJobEvents": _of_project(Scope.READ, "parent"),
-        "ListAttempts": _of_project(Scope.READ, "parent"),
+        "ListJobEvents": _costly(Scope.READ, "parent"),
+        "ListAttempts": _costly(Scope.READ, "parent"),
         "FollowLogs": _of_project(Scope.READ, "attempt"),
-        "ListMetrics": _of_project(Scope.READ, "parent"),
+        "ListMetrics": _costly(Scope.READ, "parent"),
     },
     "mvprune.v1.SweepService": {
         "CreateSweep": _of_project(Scope.SUBMIT, "parent"),
         "GetSweep": _of_project(Scope.READ, "name"),
-        "ListSweeps": _of_project(Scope.READ, "parent"),
+        "ListSweeps": _costly(Scope.READ, "parent"),
         "WatchSweep": _of_project(Scope.READ, "name"),
-        "ListSweepPoints": _of_project(Scope.READ, "parent"),
-        "ListSweepEvents": _of_project(Scope.READ, "parent"),
+        "ListSweepPoints": _costly(Scope.READ, "parent"),
+        "ListSweepEvents": _costly(Scope.READ, "parent"),
         "CancelSweep": _of_project(Scope.SUBMIT, "name"),
         "PauseSweep": _of_project(Scope.SUBMIT, "name"),
         "ResumeSweep": _of_project(Scope.SUBMIT, "name"),
@@ -70,25 +83,29 @@ _BY_SERVICE = {
     },
     "mvprune.v1.ArtifactService": {
         "GetArtifact": _of_project(Scope.READ, "name"),
-        "ListArtifacts": _of_project(Scope.READ, "parent"),
-        "GenerateDownloadUrls": _of_project(Scope.READ, "name"),
+        "ListArtifacts": _costly(Scope.READ, "parent"),
+        "GenerateDownloadUrls": _costly(Scope.READ, "name"),
         "ReadFile": _of_project(Scope.READ, "name"),
     },
     "mvprune.v1.UploadService": {
-        "CreateUpload": _of_project(Scope.SUBMIT, "parent"),
-        "GetUpload": _of_project(Scope.READ, "name"),
-        "ListUploads": _of_project(Scope.READ, "parent"),
-        "DeleteUpload": _of_project(Scope.SUBMIT, "name"),
-        "GenerateChunkUrls": _of_project(Scope.SUBMIT, "name"),
-        "CommitChunks": _of_project(Scope.SUBMIT, "name"),
+        "CreateUpload": _costly(Scope.SUBMIT, "parent"),
+        "GetUpload": _costly(Scope.READ, "name"),
+        "ListUploads": _costly(Scope.READ, "parent"),
+        "DeleteUpload": _costly(Scope.SUBMIT, "name"),
+        "GenerateChunkUrls": _costly(Scope.SUBMIT, "name"),
+        "CommitChunks": _costly(Scope.SUBMIT, "name"),
         "PutChunk": _of_project(Scope.SUBMIT, "name"),  # of the first request
     },
-    "mvprune.v1.CatalogService": {"ListModels": _ANYONE, "ListTasks": _ANYONE, "ListMethods": _ANYONE},
+    "mvprune.v1.CatalogService": {
+        "ListModels": _ANYONE_COSTLY,
+        "ListTasks": _ANYONE_COSTLY,
+        "ListMethods": _ANYONE_COSTLY,
+    },
     "mvprune.v1.AdminService": {
         "CreateToken": _of_project(Scope.ADMIN, "parent"),
-        "ListTokens": _of_project(Scope.ADMIN, "parent"),
+        "ListTokens": _costly(Scope.ADMIN, "parent"),
         "RevokeToken": _of_project(Scope.ADMIN, "name"),
-        "ListProjects": Rule(Caller.OPERATOR, Scope.READ),
+        "ListProjects": Rule(Caller.OPERATOR, Scope.READ, is_costly=True),
         "UpdateProject": Rule(Caller.OPERATOR, Scope.ADMIN),
         "GetServerStatus": Rule(Caller.OPERATOR, Scope.READ),
     },
@@ -134,6 +151,16 @@ def authorise(rule: Rule, principal: Principal, request: Any) -> None:
         raise _denied("SCOPE_NEEDED", f"this needs a token with the scope {needed}; yours has {has}")
     if rule.caller is Caller.TOKEN and not principal.is_operator and _project(request, rule.field) != principal.project:
         raise _denied("OTHER_PROJECT", f"your token is valid only for projects/{principal.project}")
+
+
+def owner_of(principal: Principal) -> str:
+    """Who has a share of the server: the project, whatever tokens it has; an operator's token for itself."""
+    return principal.id if principal.is_operator else principal.project
+
+
+def subject_of(rule: Rule, principal: Principal, request: Any) -> str:
+    """For whom the work of a request is: the project that it is about; the caller where it is about none."""
+    return (rule.field and _project(request, rule.field)) or owner_of(principal)
 
 
 def _project(request: Any, field: str) -> str | None:

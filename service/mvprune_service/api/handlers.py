@@ -10,21 +10,23 @@ import asyncio
 import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Any
 
 import grpc
 from google.protobuf.message import Message
 
-from mvprune_service.api.access import RULES, Caller, authorise
+from mvprune_service.api.access import RULES, Caller, authorise, owner_of, subject_of
 from mvprune_service.api.auth import Authenticator
 from mvprune_service.api.errors import ApiError, Violation, abort, as_api_error, invalid
 from mvprune_service.api.inputs import check_request
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.peers import host_of
 from mvprune_service.api.principal import LOCAL, Principal, set_principal
+from mvprune_service.api.shares import Shares
 from mvprune_service.api.streams import Streams
+from mvprune_service.fair import OWNER
 from mvprune_service.observability.logs import SUBJECT
 
 Observe = Callable[[str, grpc.StatusCode, float | None], None]  # method, status, seconds unless it was a stream
@@ -32,6 +34,9 @@ Observe = Callable[[str, grpc.StatusCode, float | None], None]  # method, status
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _REQUEST_SECONDS = 10.0  # until the request of a call must have arrived
 _PIECE_SECONDS = 60.0  # the same of each piece of what a client sends in several, at once with others
+_CALLS, _COSTLY_CALLS = 16, 2  # of a project that are answered at a time
+_CALLS_IN_ALL, _COSTLY_IN_ALL = 2_000, 16
+_LARGE_BYTES = 16 << 10  # of a request that is checked on another thread, while the event loop answers others
 _UNREADABLE = object()
 _WITH_TOKEN = (Caller.TOKEN, Caller.ANY_TOKEN, Caller.OPERATOR)
 
@@ -62,6 +67,8 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._limiter = limiter
         self._streams = streams or Streams()
         self._observe = observe
+        self._shares = Shares(_CALLS_IN_ALL, _CALLS)
+        self._costly = Shares(_COSTLY_IN_ALL, _COSTLY_CALLS, "lists and uploads")
         self._added: list[grpc.GenericRpcHandler] = []
         self._by_method: dict[str, Any] = {}
 
@@ -92,9 +99,11 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             started = time.perf_counter() if kind == "unary_unary" else None
             try:
                 principal = await self._identify(method, context)
-                request = await _receive(context, _PIECE_SECONDS if has_requests else _REQUEST_SECONDS)
-                self._admit(method, request, principal)
-                response = await inner(_requests(request, context) if has_requests else request, context)
+                async with AsyncExitStack() as places:
+                    await self._take_place(method, principal, places)
+                    request = await _receive(context, _PIECE_SECONDS if has_requests else _REQUEST_SECONDS)
+                    await self._admit(method, request, principal)
+                    response = await inner(_requests(request, context) if has_requests else request, context)
             except BaseException as error:
                 await self._fail(method, context, error, started)
                 raise
@@ -105,7 +114,7 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             try:
                 principal = await self._identify(method, context)
                 request = requests if has_requests else await _receive(context, _REQUEST_SECONDS)
-                self._admit(method, request, principal)
+                await self._admit(method, request, principal)
                 check, owner = None, host_of(context.peer())  # without tokens streams are counted by address
                 if principal and self._authenticator:
                     check, owner = partial(self._authenticator.principal, context), principal.id
@@ -138,7 +147,16 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             self._limiter.take(principal.id)
         return principal
 
-    def _admit(self, method: str, request: Any, principal: Principal | None) -> None:
+    async def _take_place(self, method: str, principal: Principal | None, places: AsyncExitStack) -> None:
+        """Waits until the caller's project may make one more call. Its request is not read before. Raises ApiError."""
+        if principal is None or self._authenticator is None:
+            return
+        owner = owner_of(principal)
+        await places.enter_async_context(self._shares.place(owner))
+        if RULES[method].is_costly:
+            await places.enter_async_context(self._costly.place(owner))
+
+    async def _admit(self, method: str, request: Any, principal: Principal | None) -> None:
         """Raises ApiError unless the caller may make this request."""
         readable = isinstance(request, Message)
         SUBJECT.set(request if readable else None)
@@ -147,8 +165,12 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         if principal is not None:
             authorise(RULES[method], principal, request)
             set_principal(principal)
+            OWNER.set(subject_of(RULES[method], principal, request))
         if readable:
-            check_request(request)
+            if request.ByteSize() > _LARGE_BYTES:
+                await asyncio.to_thread(check_request, request)
+            else:
+                check_request(request)
 
     async def _fail(
         self, method: str, context: grpc.aio.ServicerContext, error: BaseException, started: float | None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 from mvprune.artifact.masks import Inspect, inspect_mask
-from mvprune.common.excerpts import hidden, with_discreet_errors
+from mvprune.common.excerpts import hidden
 from mvprune.common.identifiers import ID_PATTERN, ID_RULE, LABEL_KEY, LABEL_KEY_RULE
-from mvprune.data.loading import Columns, DataError, TaskFiles, find_task_files, load_files
+from mvprune.data.loading import Columns, DataError, TaskFiles, find_task_files
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.data.textfiles import check_file, expanded_limit
 from mvprune.sources.buckets import bucket_path
@@ -45,30 +45,17 @@ from mvprune_service.api.options import (
 )
 from mvprune_service.api.policies import check_gates, check_policy, check_ranks, notes_on_cpus, notes_on_ranks
 from mvprune_service.api.uploaded import Uploaded
+from mvprune_service.data_checks import SECONDS, DataChecks, Files, Problem
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.domain.placement import Reserved, can_hold, together, workers_of
 from mvprune_service.domain.run_length import Rows, known_steps, notes_on_length
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
+from mvprune_service.fair import SERVER
 
 MAX_CHECKED_BYTES = 256 << 20  # of a job's files together: the worker checks larger ones, a client waits for 30 s
 _LABELS = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["labels"])
 _NAME = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["display_name"])
-
-
-@lru_cache(maxsize=1000)
-def _check_once(
-    task: str,
-    train: Path,
-    validation: Path,
-    more: tuple[tuple[str, Path], ...],
-    columns: Columns,
-    states: tuple[tuple[int, ...], ...],
-) -> tuple[tuple[str, ...], Rows]:
-    """What should be known of the files, and their rows to train on. Raises DataError. Files in which nothing was wrong
-    are not read again until their states change: the jobs of a sweep have the same."""
-    data = load_files(get_task(task), train, validation, columns, more_validation=dict(more))
-    return (*data.columns, *data.notes), Rows(len(data.train), data.task.kind.has_pairs(data))
 
 
 class ModelCheck(NamedTuple):
@@ -99,6 +86,9 @@ class Checker:
         models: what was found out about models; checkers of several jobs that share it read each model once.
         uploaded: the project's uploads; None: there are none.
         in_sweep: whether the job is a point of a sweep.
+        data: reads data files.
+        owner: the project.
+        deadline: when data files must have been checked, of time.monotonic; None: in a while from now.
     """
 
     def __init__(
@@ -110,6 +100,9 @@ class Checker:
         uploaded: Uploaded | None = None,
         *,
         in_sweep: bool = False,
+        data: DataChecks | None = None,
+        owner: str = SERVER,
+        deadline: float | None = None,
     ) -> None:
         self._job = job
         self._job_id = job_id
@@ -117,6 +110,9 @@ class Checker:
         self._models = {} if models is None else models
         self._uploaded = uploaded
         self._in_sweep = in_sweep
+        self._data = data or DataChecks()
+        self._owner = owner
+        self._deadline = time.monotonic() + SECONDS if deadline is None else deadline
         self.violations: list[Violation] = []
         self.notes: tuple[str, ...] = ()
         self._rows: Rows | None = None
@@ -344,17 +340,37 @@ class Checker:
         return self._uploaded
 
     def _check_files(self, task: Task, files: TaskFiles, columns: Columns) -> None:
-        more = tuple(files.more_validation.items())
         try:
             found = [check_file(path) for path in files.paths]
-            states = tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
-            limits = (expanded_limit(path, one.st_size) for path, one in zip(files.paths, found, strict=True))
-            if sum(limits) <= MAX_CHECKED_BYTES:
-                check = partial(_check_once, task.name, files.train, files.validation, more, columns, states)
-                self.notes, self._rows = with_discreet_errors(check, DataError, when=self._roots.discreet)
         except DataError as error:
-            name = "train" if Path(error.path) == files.train else "validation"
-            given, text = getattr(self._job.spec.dataset, name), str(error)
-            if is_upload(given):
-                text = text.replace(str(error.path), parse(given).name)
-            self._add(f"job.spec.dataset.{name}", text)
+            self._add_data_error(Problem(str(error.path), str(error), is_of_train=error.path == files.train))
+            return
+        states = tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
+        if sum(expanded_limit(path, one.st_size) for path, one in zip(files.paths, found, strict=True)) > (
+            MAX_CHECKED_BYTES
+        ):
+            self._note_unchecked(f"they may have more than {MAX_CHECKED_BYTES:,} bytes")
+            return
+        wanted = Files(
+            task.name, files.train, files.validation, files.more_validation, columns, discreet=self._roots.discreet
+        )
+        given = (self._job.spec.dataset.train, self._job.spec.dataset.validation)
+        key = given if all(map(is_upload, given)) else (files.paths, states)  # the content of an upload never changes
+        checked = self._data.check(wanted, key, owner=self._owner, deadline=self._deadline)
+        if checked.unchecked:
+            self._note_unchecked(checked.unchecked)
+        elif checked.problem is not None:
+            self._add_data_error(checked.problem)
+        else:
+            self.notes = checked.notes
+            self._rows = None if checked.rows is None else Rows(checked.rows, checked.has_pairs)
+
+    def _note_unchecked(self, why: str) -> None:
+        self.notes += (f"the rows of train and validation were not checked: {why}; the worker checks them",)
+
+    def _add_data_error(self, problem: Problem) -> None:
+        name, text = "train" if problem.is_of_train else "validation", problem.text
+        given = getattr(self._job.spec.dataset, name)
+        if is_upload(given):
+            text = text.replace(problem.path, parse(given).name)
+        self._add(f"job.spec.dataset.{name}", text)

@@ -23,6 +23,7 @@ from mvprune_service.api.principal import current_principal
 from mvprune_service.api.specs import Checker
 from mvprune_service.api.threads import Threads
 from mvprune_service.api.uploaded import UploadReader, uploads_of
+from mvprune_service.data_checks import DataChecks
 from mvprune_service.db import estimates, lifecycle, masks, quotas, records, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob
@@ -51,6 +52,7 @@ class Submissions:
         quota: of jobs in the queue.
         retention_seconds: of jobs that name none; None: for ever.
         uploads: reads what clients have sent; None: nothing.
+        data: reads data files.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class Submissions:
         quota: quotas.QueueQuota,
         retention_seconds: int | None = None,
         uploads: UploadReader | None = None,
+        data: DataChecks | None = None,
     ) -> None:
         self._db = db
+        self._data = data or DataChecks()
         self._uploads = uploads
         self._roots = roots
         self._capacity = capacity
@@ -158,7 +162,7 @@ class Submissions:
         roots = replace(self._roots, discreet=False) if current_principal().is_administrator else self._roots
         teacher = None
         with uploads_of(self._uploads, project, may_be_missing=request.validate_only) as uploaded:
-            checker = Checker(request.job, request.job_id, roots, uploaded=uploaded)
+            checker = Checker(request.job, request.job_id, roots, uploaded=uploaded, data=self._data, owner=project)
             if checker.reads_files:
                 await self._threads.run(checker.check)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ from mvprune_service.api.threads import Threads
 from mvprune_service.api.ticket_plan import added_of, plan_study, plan_study_extension
 from mvprune_service.api.uploaded import UploadReader, uploads_of
 from mvprune_service.clock import Clock, system_clock
+from mvprune_service.data_checks import SECONDS, DataChecks
 from mvprune_service.db import estimates, lifecycle, masks, sweep_records, sweeps, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.sweep_rows import SweepRow
@@ -46,6 +48,7 @@ class SweepCreation:
         max_points: of a sweep.
         retention_seconds: of jobs that name none; None: for ever.
         uploads: reads what clients have sent; None: nothing.
+        data: reads data files.
     """
 
     def __init__(
@@ -57,9 +60,11 @@ class SweepCreation:
         max_points: int,
         retention_seconds: int | None = None,
         uploads: UploadReader | None = None,
+        data: DataChecks | None = None,
         clock: Clock = system_clock,
     ) -> None:
         self._db = db
+        self._data = data or DataChecks()
         self._uploads = uploads
         self._roots = roots
         self._capacity = capacity
@@ -197,7 +202,8 @@ class SweepCreation:
         roots = replace(self._roots, discreet=False) if current_principal().is_administrator else self._roots
         capacity = await self._capacity()
         with uploads_of(self._uploads, project, may_be_missing=validate_only) as uploaded:
-            work: Callable[[], SweepPlan] = partial(plan, around=Surroundings(roots, capacity, uploaded))
+            around = Surroundings(roots, capacity, uploaded, self._data, project, time.monotonic() + SECONDS)
+            work: Callable[[], SweepPlan] = partial(plan, around=around)
             return await self._threads.run(work)
 
     async def _check_jobs(self, plan: SweepPlan, project: str) -> None:

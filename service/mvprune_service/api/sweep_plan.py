@@ -25,6 +25,7 @@ from mvprune_service.api.sweep_checks import (
 )
 from mvprune_service.api.sweep_inputs import inputs_of
 from mvprune_service.api.uploaded import Uploaded
+from mvprune_service.data_checks import DataChecks
 from mvprune_service.db import teachers
 from mvprune_service.db.masks import FIELD
 from mvprune_service.db.search import cells_at, combinations
@@ -73,11 +74,17 @@ class Surroundings:
         roots: what the caller may let the server read.
         capacity: what the executor has; None where it does not answer.
         uploaded: the project's uploads; None: there are none.
+        data: reads data files.
+        owner: the project.
+        deadline: when data files must have been checked, of time.monotonic.
     """
 
     roots: Roots
     capacity: Capacity | None
-    uploaded: Uploaded | None = None
+    uploaded: Uploaded | None
+    data: DataChecks
+    owner: str
+    deadline: float
 
 
 def plan_sweep(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) -> SweepPlan:
@@ -200,7 +207,17 @@ def check_points(
         job = job_pb2.Job(
             spec=point.spec, policy=sweep.spec.job_policy, display_name=sweep.display_name, labels=sweep.labels
         )
-        checker = Checker(job, "", around.roots, models, around.uploaded, in_sweep=True)
+        checker = Checker(
+            job,
+            "",
+            around.roots,
+            models,
+            around.uploaded,
+            in_sweep=True,
+            data=around.data,
+            owner=around.owner,
+            deadline=around.deadline,
+        )
         checker.check()
         plan.uploads.update(references(point.spec).values())
         if around.capacity is not None and sweep.spec.job_policy.HasField("resources"):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
+
+from mvprune_service.fair import OWNER, FairThreads
 
 _T = TypeVar("_T")
 
 
 class Threads:
-    """Threads of one component. While a store or a disk does not answer, only that component's calls wait.
+    """Threads of one component. While a store or a disk does not answer, only that component's calls wait. A project
+    has at most half of them, and projects take turns.
 
     Args:
         name: of the threads.
@@ -19,12 +22,12 @@ class Threads:
     """
 
     def __init__(self, name: str, count: int) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._threads = FairThreads(name, count, max(1, count // 2))
 
     async def run(self, function: Callable[..., _T], *args: Any) -> _T:
         """The result of a function that blocks."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+        return await asyncio.wrap_future(self._threads.submit(OWNER.get(), partial(function, *args)))
 
     def close(self) -> None:
         """Waits for the functions that run. Those that wait for a thread are cancelled."""
-        self._pool.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_waiting=True)

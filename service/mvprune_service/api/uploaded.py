@@ -230,7 +230,11 @@ class Uploaded:
         """Where a data file can be read here until the request ends; None where it is not known yet, or has more than
         `limit` bytes. As `size_of` otherwise."""
         reference, found = self._look_up(text, Kind.DATA, what)
-        if found is None or found.row.total_bytes > limit:
+        if found is None:
+            return None
+        if found.row.total_bytes > limit:
+            note = f"{what}: {reference.name} has more than {limit:,} bytes; the worker checks it"
+            self.notes += [note] if note not in self.notes else []
             return None
         if reference.digest not in self._paths:
             try:

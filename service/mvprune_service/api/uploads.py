@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -24,12 +22,14 @@ from mvprune_service.api.mapping import timestamp
 from mvprune_service.api.names import parse_parent, parse_upload
 from mvprune_service.api.pagination import make_page, page_size, read_token
 from mvprune_service.api.principal import current_principal
+from mvprune_service.api.shares import Shares
 from mvprune_service.api.threads import Threads
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import uploads
 from mvprune_service.db.database import Database
 from mvprune_service.db.upload_rows import ChunkRow, ListedUploadRow, UploadRow
 from mvprune_service.db.upload_uses import count_users
+from mvprune_service.fair import OWNER
 from mvprune_service.stores.base import BlobStore, StoreFull
 from mvprune_service.stores.layout import upload_key
 
@@ -38,11 +38,10 @@ _URLS, _COMMITS = 100, 16  # chunks of a request
 _URL_SECONDS = 900
 _AT_ONCE = 8  # questions to the store: each takes the memory of a chunk
 _CHUNKS_AT_ONCE = 32  # that are received: each takes its memory
-_OF_CALLER = 8  # of these
-_WAIT_SECONDS = 30.0  # until a chunk can be received
+_OF_EACH = 8  # project
 _CHUNK_SECONDS = 600.0  # until it must have arrived
-_RETRY_SECONDS = 1.0
 _KINDS = {upload_pb2.Upload.MODEL: sent.Kind.MODEL, upload_pb2.Upload.DATA: sent.Kind.DATA}
+_UNITS = {"stored_bytes": "bytes", "parts": "files and chunks"}
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 
 
@@ -50,19 +49,19 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
     """Uploads: announced, sent, listed, deleted.
 
     Args:
-        max_bytes: of all chunks of a project that has no quota of its own.
+        limits: of a project's uploads.
         upload_days: how long an upload is kept while no job uses it.
     """
 
     def __init__(
-        self, db: Database, store: BlobStore, *, max_bytes: int, upload_days: float, clock: Clock = system_clock
+        self, db: Database, store: BlobStore, *, limits: uploads.Limits, upload_days: float, clock: Clock = system_clock
     ) -> None:
         self._db = db
         self._store = store
-        self._max_bytes = max_bytes
+        self._limits = limits
         self._unused_us = int(upload_days * _DAY_US)
         self._clock = clock
-        self._receiving = _Room(_CHUNKS_AT_ONCE, _OF_CALLER)
+        self._receiving = Shares(_CHUNKS_AT_ONCE, _OF_EACH, "chunks")
         self._threads = Threads("uploads", _AT_ONCE)
 
     def close(self) -> None:
@@ -73,16 +72,16 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         self, request: upload_pb2.CreateUploadRequest, context: grpc.aio.ServicerContext
     ) -> upload_pb2.Upload:
         project = parse_parent(request.parent)
-        new = await asyncio.to_thread(_new_upload, project, request.upload, current_principal().id)
         try:
+            new = await self._threads.run(_new_upload, project, request.upload, current_principal().id)
             if request.validate_only:
-                missing = await self._db.read(uploads.check, new, max_bytes=self._max_bytes)
+                missing = await self._db.read(uploads.check, new, self._limits)
                 return _announced(new, missing)
-            row = await self._db.write(uploads.create, new, max_bytes=self._max_bytes)
+            row = await self._db.write(uploads.create, new, self._limits)
         except uploads.Contradiction as error:
             raise invalid(Violation("upload", str(error))) from None
-        except uploads.TooManyBytes as error:
-            raise _too_many_bytes(error) from None
+        except uploads.TooMuch as error:
+            raise _too_much(error) from None
         return await self._shown(row)
 
     async def GetUpload(
@@ -152,7 +151,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         (chunk,) = await self._chunks(first.name, [first.chunk], 1, "chunk")
         if chunk.is_ready:
             return upload_pb2.PutChunkResponse()
-        async with self._receiving.for_one_more(current_principal().id):
+        async with self._receiving.place(OWNER.get()):
             content = await _received(chunk, first, requests)
             try:
                 await self._threads.run(_put, self._store, chunk, content)
@@ -199,47 +198,6 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
             create_time=timestamp(row.create_us),
             expire_time=None if jobs else timestamp(row.used_us + self._unused_us),
         )
-
-
-class _Room:
-    """How many chunks are received at a time: in all, and of each caller. Others wait, and hold no memory meanwhile."""
-
-    def __init__(self, in_all: int, of_caller: int) -> None:
-        self._in_all = asyncio.Semaphore(in_all)
-        self._limit = of_caller
-        self._of_caller: dict[str, asyncio.Semaphore] = {}
-        self._calls: Counter[str] = Counter()
-
-    @asynccontextmanager
-    async def for_one_more(self, caller: str) -> AsyncIterator[None]:
-        """Waits for room. Raises ApiError where none becomes free in time."""
-        own = self._of_caller.setdefault(caller, asyncio.Semaphore(self._limit))
-        self._calls[caller] += 1
-        try:
-            await _acquire(own)
-            try:
-                await _acquire(self._in_all)
-                try:
-                    yield
-                finally:
-                    self._in_all.release()
-            finally:
-                own.release()
-        finally:
-            self._calls[caller] -= 1
-            if not self._calls[caller]:
-                del self._calls[caller], self._of_caller[caller]
-
-
-async def _acquire(semaphore: asyncio.Semaphore) -> None:
-    try:
-        async with asyncio.timeout(_WAIT_SECONDS):
-            await semaphore.acquire()
-    except TimeoutError:
-        message = "too many chunks are being sent at once; send fewer at a time"
-        raise ApiError(
-            grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_CHUNKS", message, retry_seconds=_RETRY_SECONDS
-        ) from None
 
 
 async def _received(
@@ -300,7 +258,7 @@ def _announced(new: uploads.NewUpload, missing: Iterable[str]) -> upload_pb2.Upl
         kind=_NUMBERS[new.kind],
         display_name=new.display_name,
         missing=missing,
-        total_bytes=sum(file.size_bytes for file in new.files),
+        total_bytes=new.total_bytes,
         creator=new.creator,
     )
     shown.state = upload_pb2.Upload.INCOMPLETE if shown.missing else upload_pb2.Upload.READY
@@ -313,10 +271,13 @@ def _add_files(shown: upload_pb2.Upload, files: Iterable[sent.File]) -> None:
         shown.files.add(path=file.path, size_bytes=file.size_bytes, chunks=file.chunks)
 
 
-def _too_many_bytes(error: uploads.TooManyBytes) -> ApiError:
+def _too_much(error: uploads.TooMuch) -> ApiError:
+    remedy = f"mvpctl project set {error.project} --max-upload-bytes"
+    if error.what == "parts":
+        remedy = "--max-upload-parts of the server"
     message = (
-        f"the uploads of projects/{error.project} must have at most {error.limit:,} bytes in all, got {error.total:,} "
-        "with this one; delete jobs and uploads that are not needed, or ask the operator for more: "
-        f"mvpctl project set {error.project} --max-upload-bytes"
+        f"the uploads of projects/{error.project} must have at most {error.limit:,} {_UNITS[error.what]} in all, got "
+        f"{error.total:,} with this one; delete jobs and uploads that are not needed, or ask the operator for more: "
+        f"{remedy}"
     )
     return ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", message)

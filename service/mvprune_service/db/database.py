@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from mvprune_service.db.mailbox import Mailbox
 from mvprune_service.db.outages import DatabaseUnavailable, is_away
 from mvprune_service.db.sqlite import Sqlite
 from mvprune_service.failpoints import failpoint
+from mvprune_service.fair import OWNER, FairThreads
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -28,6 +28,7 @@ P = ParamSpec("P")
 _READERS = 8
 _POSTGRES = ("postgresql", "postgresql+psycopg")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*")
+_READERS_OF_EACH = 4  # project
 _RULE = "the URL of the database must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
 
 
@@ -57,9 +58,12 @@ class Backend(Protocol):
         """Runs `work` in a read transaction: one snapshot. Blocks."""
         ...
 
-    def submit(self, work: Callable[[Connection], T], done: Callable[[T | None, Exception | None], None]) -> None:
-        """Runs `work` in a write transaction on another thread. Then calls `done` there, which must not raise: with the
-        result of `work` after the commit, or with the error because of which nothing was written."""
+    def submit(
+        self, owner: str, work: Callable[[Connection], T], done: Callable[[T | None, Exception | None], None]
+    ) -> None:
+        """Runs `work` in a write transaction on another thread, when it is the turn of `owner` (see fair.py). Then
+        calls `done` there, which must not raise: with the result of `work` after the commit, or with the error because
+        of which nothing was written."""
         ...
 
     def notify(self, conn: Connection, uids: Iterable[str]) -> None:
@@ -81,7 +85,7 @@ class Backend(Protocol):
 
 
 class Database:
-    """Runs functions in transactions, off the event loop.
+    """Runs functions in transactions, off the event loop. Those of several projects take turns.
 
     `on_commit` is called on the event loop with the uids of the jobs that a committed transaction changed; with None
     when any may have. `url` is sqlite:///FILE or postgresql://…; raises BadDatabase for others.
@@ -89,7 +93,7 @@ class Database:
 
     def __init__(self, url: str, clock: Clock = system_clock) -> None:
         self._clock = clock
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="db-read")
+        self._readers = FairThreads("db-read", _READERS, _READERS_OF_EACH)
         self._backend = _open(_parse(url))
         self._mail: Mailbox | None = None
         self.on_commit: Callable[[set[str] | None], None] = lambda _: None
@@ -111,7 +115,7 @@ class Database:
         def bound(conn: Connection) -> T:
             return work(conn, *args, **kwargs)
 
-        return await _answer(asyncio.wrap_future(self._readers.submit(self._backend.read, bound)))
+        return await _answer(asyncio.wrap_future(self._readers.submit(OWNER.get(), lambda: self._backend.read(bound))))
 
     async def look_up(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `read`, for one statement that is fast because of an index."""
@@ -157,7 +161,7 @@ class Database:
                 log.exception("after a commit")
             mailbox.put(answer, result, None)
 
-        self._backend.submit(bound, done)
+        self._backend.submit(OWNER.get(), bound, done)
         written = await _answer(answer)
         failpoint(f"{name}.after_commit")
         return written

@@ -14,7 +14,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import psycopg
@@ -22,6 +21,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 
 from mvprune_service.db.outages import DatabaseUnavailable, is_rolled_back, is_transient
+from mvprune_service.fair import FairThreads
 from mvprune_service.observability import metrics
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ T = TypeVar("T")
 CHANNEL = "mvprune"
 _LISTENER = "mvprune listener"  # name of a session that each server has while it serves
 _WRITERS = 8
+_WRITERS_OF_EACH = 4  # project: its transactions may wait for each other's locks
 _SPARE = 1  # connection for a migration
 _POOL_SECONDS = 5
 _PAUSES = (0.02, 0.1, 0.4)  # seconds, before a transaction is tried again
@@ -75,7 +76,7 @@ class Postgres:
         event.listen(self.engine, "connect", _configure)
         event.listen(self.engine, "checkin", _forget_read_only)
         self._reading = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="db-write")
+        self._writers = FairThreads("db-write", _WRITERS, _WRITERS_OF_EACH)
         self._origin = uuid.uuid4().hex  # of notifications: a process ignores its own
         self._listener: _Listener | None = None
         self._closing = threading.Event()
@@ -89,7 +90,9 @@ class Postgres:
 
         return self._again_if_transient(once)
 
-    def submit(self, work: Callable[[Connection], T], done: Callable[[T | None, Exception | None], None]) -> None:
+    def submit(
+        self, owner: str, work: Callable[[Connection], T], done: Callable[[T | None, Exception | None], None]
+    ) -> None:
         """See Backend.submit. `work` runs again if that is safe: before its commit was requested, or after PostgreSQL
         reported that the commit failed."""
 
@@ -101,7 +104,7 @@ class Postgres:
             else:
                 done(result, None)
 
-        self._writers.submit(run)
+        self._writers.submit(owner, run)
 
     def _write(self, work: Callable[[Connection], T]) -> T:
         started = time.perf_counter()

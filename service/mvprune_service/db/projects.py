@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, func, insert, literal_column, select, union
 
+from mvprune_service.db import uploads
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, JOBS
 from mvprune_service.db.rows import ProjectRow
 from mvprune_service.db.server_models import PROJECTS, TOKENS
 from mvprune_service.db.statements import fetch_all
-from mvprune_service.db.upload_models import UPLOAD_CHUNKS, UPLOADS
+from mvprune_service.db.upload_models import UPLOADS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
 
 _OPERATORS = "-"
@@ -76,12 +77,7 @@ def _described(conn: Connection, names: Sequence[str]) -> list[Project]:
         .group_by(JOBS.c.project)
     )
     gpus = {row.project: float(row.gpus) for row in conn.execute(held)}
-    chunks = (
-        select(UPLOAD_CHUNKS.c.project, func.sum(UPLOAD_CHUNKS.c.size_bytes).label("bytes"))
-        .where(UPLOAD_CHUNKS.c.project.in_(names))
-        .group_by(UPLOAD_CHUNKS.c.project)
-    )
-    sent = {row.project: int(row.bytes) for row in conn.execute(chunks)}
+    sent = uploads.totals_of(conn, names)
     return [
         Project(
             project=name,
@@ -91,7 +87,7 @@ def _described(conn: Connection, names: Sequence[str]) -> list[Project]:
             queued_jobs=queued[name],
             running_jobs=running[name],
             running_gpus=gpus.get(name, 0.0),
-            upload_bytes=sent.get(name, 0),
+            upload_bytes=sent[name].stored_bytes if name in sent else 0,
         )
         for name in names
     ]

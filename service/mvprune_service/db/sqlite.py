@@ -15,14 +15,17 @@ from sqlalchemy.pool import QueuePool
 
 from mvprune_service.db.integrity import Count, Witness, check_uid
 from mvprune_service.db.statements import on_driver
+from mvprune_service.fair import FairQueue
 from mvprune_service.observability import metrics
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-_Item = tuple[Callable[[Connection], Any], Callable[[Any, Exception | None], None]]
+_Write = tuple[Callable[[Connection], Any], Callable[[Any, Exception | None], None]]
+_Item = tuple[str, _Write]  # with its owner
 
 _GROUP = 64  # writes that may share one commit
 _PATIENCE = 0.02  # seconds that a group waits for more
+_LONG = 0.01  # seconds after which a group takes no more writes
 _COUNT = "UPDATE installation SET generation = generation + 1 RETURNING uid, generation"
 _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
 
@@ -50,9 +53,11 @@ class Sqlite:
             self._connection = self._here.connect()
         return work(self._connection)
 
-    def submit(self, work: Callable[[Connection], T], done: Callable[[T | None, Exception | None], None]) -> None:
+    def submit(
+        self, owner: str, work: Callable[[Connection], T], done: Callable[[T | None, Exception | None], None]
+    ) -> None:
         """See Backend.submit."""
-        self._writer.submit((work, done))
+        self._writer.submit((owner, (work, done)))
 
     def notify(self, conn: Connection, uids: Iterable[str]) -> None:
         """See Backend.notify: no other process uses the file."""
@@ -78,13 +83,15 @@ class _Spoilt(Exception):
 
 
 class _GroupWriter:
-    """One thread that owns the writing connection. Writes that wait at the same time share a commit. If one of them
+    """One thread that owns the writing connection. Writes that wait at the same time share a commit. Those of an owner
+    whose last one took long have commits of their own, so that nobody else waits for them. If one of several writes
     fails after it has changed something, all run again, each in a transaction of its own."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: list[_Item] = []
+        self._waiting: FairQueue[_Write] = FairQueue()
         self._wanted = 1  # how many must wait before the thread is woken
+        self._slow: set[str] = set()  # owners whose last write took long
         self._closing = False
         self._witness: Witness | None = None
         self._enough = threading.Condition()
@@ -93,7 +100,7 @@ class _GroupWriter:
 
     def submit(self, item: _Item) -> None:
         with self._enough:
-            self._waiting.append(item)
+            self._waiting.put(*item)
             if len(self._waiting) >= self._wanted:
                 self._enough.notify()
 
@@ -123,8 +130,7 @@ class _GroupWriter:
         writes = 1
         while group := self._next_group(writes):
             started = time.perf_counter()
-            self._commit(group)
-            writes = len(group)
+            writes = self._commit(group)
             metrics.committed(writes, time.perf_counter() - started)
 
     def _next_group(self, answered: int) -> list[_Item]:
@@ -137,7 +143,11 @@ class _GroupWriter:
             wanted = min(answered + len(self._waiting), _GROUP)
             self._wait_for(1, None)
             self._wait_for(wanted, _PATIENCE)
-            group, self._waiting = self._waiting[:_GROUP], self._waiting[_GROUP:]
+            group = [first] if (first := self._waiting.take()) else []
+            while group and group[0][0] not in self._slow and len(group) < _GROUP:
+                if not (item := self._waiting.take(lambda owner: owner not in self._slow)):
+                    break
+                group.append(item)
             metrics.waiting_writes.set(len(self._waiting))
         return group
 
@@ -145,24 +155,31 @@ class _GroupWriter:
         self._wanted = wanted
         self._enough.wait_for(lambda: self._closing or len(self._waiting) >= wanted, seconds)
 
-    def _commit(self, group: list[_Item]) -> None:
+    def _commit(self, group: list[_Item]) -> int:
+        """Does writes of a group, and returns how many. The others wait again."""
         try:
-            self._transact(group)
+            done = self._transact(group)
         except _Spoilt:
             for item in group:
                 self._transact([item])
+            return len(group)
+        with self._enough:
+            for owner, write in reversed(group[done:]):
+                self._waiting.put_back(owner, write)
+        return done
 
-    def _transact(self, group: list[_Item]) -> None:
-        """Does these writes in one transaction, and answers their callers. Raises _Spoilt if one of several writes
-        failed after it had changed something: then nothing is kept."""
+    def _transact(self, group: list[_Item]) -> int:
+        """Does these writes in one transaction, until that has taken long, and answers their callers. Returns how many
+        it did. Raises _Spoilt if one of several writes failed after it had changed something: then nothing is kept."""
         outcomes: list[tuple[Any, Exception | None]] = []
         count: Count | None = None
+        took: list[float] = []
         try:
             with self._engine.begin() as conn:
                 driver: Any = conn.connection.dbapi_connection
                 changes_before = driver.total_changes
-                for work, _ in group:
-                    changes = driver.total_changes
+                for _, (work, _) in group:
+                    started, changes = time.perf_counter(), driver.total_changes
                     try:
                         outcomes.append((work(conn), None))
                     except Exception as error:
@@ -171,6 +188,9 @@ class _GroupWriter:
                             raise
                         if driver.total_changes != changes:
                             raise _Spoilt from error
+                    took.append(time.perf_counter() - started)
+                    if sum(took) > _LONG:
+                        break
                 if self._witness is not None and driver.total_changes != changes_before:
                     count = _count(driver)
             if self._witness is not None and count is not None:  # before the callers are answered
@@ -181,8 +201,13 @@ class _GroupWriter:
         except Exception as error:  # no write happened
             failures = [failure for _, failure in outcomes] + [None] * (len(group) - len(outcomes))
             outcomes = [(None, failure or error) for failure in failures]
-        for (_, done), (result, failure) in zip(group, outcomes, strict=True):
+        with self._enough:
+            for (owner, _), seconds in zip(group, took, strict=False):  # none of one that failed
+                self._waiting.charge(owner, seconds)
+                (self._slow.add if seconds > _LONG else self._slow.discard)(owner)
+        for (_, (_, done)), (result, failure) in zip(group, outcomes, strict=False):  # the rest was not begun
             done(result, failure)
+        return len(outcomes)
 
 
 def _count(driver: Any) -> Count:

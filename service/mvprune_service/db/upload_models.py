@@ -37,6 +37,7 @@ class UploadColumns(TypedColumns):
     create_us: Named[int] = Column(BigInteger)
     used_us: Named[int] = Column(BigInteger)  # when it was last announced or sent, or a job or sweep began to use it
     ready_us: Named[int | None] = Column(BigInteger)  # since when the store has all its chunks; None: it lacks some
+    parts: Named[int] = Column(BigInteger)  # its files and its different chunks
 
 
 UPLOADS = Table(
@@ -78,6 +79,17 @@ UPLOAD_PARTS = Table(
     ForeignKeyConstraint(["project", "sha256"], ["upload_chunks.project", "upload_chunks.sha256"]),
     Index("ix_upload_parts_project_sha256", "project", "sha256"),
 )
+
+
+class UploadTotalColumns(TypedColumns):
+    """The sums over a project's uploads. They change in the transactions that add and delete rows."""
+
+    project: Named[str] = Column(Text, primary_key=True)
+    stored_bytes: Named[int] = Column(BigInteger)  # of all chunks
+    parts: Named[int] = Column(BigInteger)  # of all uploads
+
+
+UPLOAD_TOTALS = Table("upload_totals", METADATA, UploadTotalColumns)
 
 
 class JobUploadColumns(TypedColumns):

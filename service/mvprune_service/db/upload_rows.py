@@ -21,6 +21,7 @@ class UploadRow(NamedTuple):
     create_us: int
     used_us: int
     ready_us: int | None
+    parts: int
 
     @property
     def name(self) -> UploadName:
@@ -44,6 +45,7 @@ class ListedUploadRow(NamedTuple):
     create_us: int
     used_us: int
     ready_us: int | None
+    parts: int
     jobs: int
 
     @property
@@ -61,3 +63,11 @@ class ChunkRow(NamedTuple):
     size_bytes: int
     is_ready: bool
     create_us: int
+
+
+class UploadTotalRow(NamedTuple):
+    """A row of `upload_totals`."""
+
+    project: str
+    stored_bytes: int
+    parts: int

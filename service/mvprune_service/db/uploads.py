@@ -3,24 +3,25 @@
 Chunks belong to one project. Two projects that send the same content have two rows and two objects, so that knowing a
 digest never gives access to what another project has sent.
 
-Transactions that change which chunks there are wait for each other within a project: `_lock`.
+Transactions that change which chunks there are wait for each other within a project: `_lock`. They keep the project's
+totals, so that none of them sums over rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, insert, select, tuple_, update
 
 from mvprune.sources.uploads import File, Kind
 from mvprune_service.clock import SECOND
 from mvprune_service.db import quotas
 from mvprune_service.db.database import Tx
 from mvprune_service.db.statements import fetch_all, fetch_one
-from mvprune_service.db.upload_models import UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOADS
-from mvprune_service.db.upload_rows import ChunkRow, ListedUploadRow, UploadRow
+from mvprune_service.db.upload_models import UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOAD_TOTALS, UPLOADS
+from mvprune_service.db.upload_rows import ChunkRow, ListedUploadRow, UploadRow, UploadTotalRow
 from mvprune_service.db.upload_uses import USES, names_of_users
 from mvprune_service.ids import UploadName, new_uid
 
@@ -29,12 +30,30 @@ _VALUES = 500  # in a statement
 _NOTE_EVERY_US = 60 * SECOND  # while chunks arrive, the upload's last use is written this often
 
 
-class TooManyBytes(Exception):
-    """The project's uploads would have more bytes than its quota."""
+@dataclass(frozen=True)
+class Limits:
+    """What the uploads of a project may have in all.
 
-    def __init__(self, project: str, total: int, limit: int) -> None:
-        super().__init__(f"{total} bytes of uploads of projects/{project}, at most {limit}")
+    Attributes:
+        stored_bytes: of all chunks, equal ones counted once; of a project that has no quota of its own.
+        parts: files and chunks of all uploads.
+    """
+
+    stored_bytes: int
+    parts: int
+
+
+class TooMuch(Exception):
+    """The project's uploads would have more than they may.
+
+    Attributes:
+        what: `stored_bytes` or `parts`: what there is too much of.
+    """
+
+    def __init__(self, project: str, what: str, total: int, limit: int) -> None:
+        super().__init__(f"{total} {what} of uploads of projects/{project}, at most {limit}")
         self.project = project
+        self.what = what
         self.total = total
         self.limit = limit
 
@@ -55,51 +74,53 @@ class InUse(Exception):
         self.names = names
 
 
-@dataclass(frozen=True)
 class NewUpload:
-    """What an upload is created from. `digest` is that of `files`."""
-
-    name: UploadName
-    kind: Kind
-    display_name: str
-    files: Sequence[File]
-    creator: str
-
-    def sizes(self) -> dict[str, int]:
-        """Bytes of each chunk. Raises Contradiction for a chunk that has two sizes."""
-        found: dict[str, int] = {}
-        for file in self.files:
-            for sha256, size in zip(file.chunks, file.sizes(), strict=True):
-                if found.setdefault(sha256, size) != size:
-                    raise Contradiction(f"the chunk {sha256} must have one size, got {found[sha256]:,} and {size:,}")
-        return found
-
-
-def create(tx: Tx, new: NewUpload, *, max_bytes: int) -> UploadRow:
-    """Announces an upload, or the same again: then only the time of its last use changes, and what is missing is added.
-    Raises TooManyBytes, Contradiction.
+    """What an upload is created from. All that needs no database is computed here, before a transaction begins.
 
     Args:
-        max_bytes: of a project's uploads, where it has no quota of its own.
+        name: with the digest of `files`.
+
+    Attributes:
+        sizes: bytes of each chunk.
+        parts: how many files and different chunks it has.
+
+    Raises:
+        Contradiction: a chunk has two sizes.
     """
-    project, digest = new.name
-    _lock(tx.conn, project)
-    row = upload_named(tx.conn, new.name)
-    sizes = new.sizes()
-    known = _check(tx.conn, new, row, sizes, max_bytes)
-    if row is None:
-        values = {
+
+    def __init__(self, name: UploadName, kind: Kind, display_name: str, files: Sequence[File], creator: str) -> None:
+        self.name = name
+        self.kind = kind
+        self.files = files
+        self.sizes: dict[str, int] = {}
+        for file in files:
+            for sha256, size in zip(file.chunks, file.sizes(), strict=True):
+                if self.sizes.setdefault(sha256, size) != size:
+                    sizes = f"got {self.sizes[sha256]:,} and {size:,}"
+                    raise Contradiction(f"the chunk {sha256} must have one size, {sizes}")
+        self.parts = len(files) + len(self.sizes)
+        self.total_bytes = sum(file.size_bytes for file in files)
+        project, digest = name
+        self._row = {
             "project": project,
             "digest": digest,
-            "kind": new.kind,
-            "display_name": new.display_name,
-            "files": [asdict(file) for file in new.files],
-            "total_bytes": sum(file.size_bytes for file in new.files),
-            "creator": new.creator,
-            "create_us": tx.now,
-            "used_us": tx.now,
+            "kind": kind,
+            "display_name": display_name,
+            "files": [
+                {"path": file.path, "size_bytes": file.size_bytes, "chunks": list(file.chunks)} for file in files
+            ],
+            "total_bytes": self.total_bytes,
+            "creator": creator,
+            "parts": self.parts,
         }
-        tx.conn.execute(insert(UPLOADS).values(values))
+        self._parts = [{"project": project, "digest": digest, "sha256": sha256} for sha256 in self.sizes]
+        self.display_name = display_name
+        self.creator = creator
+
+    def insert(self, tx: Tx, added: Mapping[str, int]) -> None:
+        """Adds its rows, and those of the chunks that the project does not have."""
+        project = self.name.project
+        tx.conn.execute(insert(UPLOADS).values({**self._row, "create_us": tx.now, "used_us": tx.now}))
         chunks = [
             {
                 "project": project,
@@ -109,26 +130,36 @@ def create(tx: Tx, new: NewUpload, *, max_bytes: int) -> UploadRow:
                 "is_ready": False,
                 "create_us": tx.now,
             }
-            for sha256, size in sizes.items()
-            if sha256 not in known
+            for sha256, size in added.items()
         ]
         if chunks:
             tx.conn.execute(insert(UPLOAD_CHUNKS), chunks)
-        if sizes:
-            tx.conn.execute(
-                insert(UPLOAD_PARTS), [{"project": project, "digest": digest, "sha256": sha256} for sha256 in sizes]
-            )
+        if self._parts:
+            tx.conn.execute(insert(UPLOAD_PARTS), self._parts)
+        _add(tx.conn, project, stored_bytes=sum(added.values()), parts=self.parts)
+
+
+def create(tx: Tx, new: NewUpload, limits: Limits) -> UploadRow:
+    """Announces an upload, or the same again: then only the time of its last use changes. Raises TooMuch,
+    Contradiction."""
+    _lock(tx.conn, new.name.project)
+    row = upload_named(tx.conn, new.name)
+    known = _check(tx.conn, new, row, limits)
+    if row is None:
+        new.insert(tx, {sha256: size for sha256, size in new.sizes.items() if sha256 not in known})
+        _note_ready(tx, new.name.project, UPLOADS.c.digest == new.name.digest)
     else:
         tx.conn.execute(update(UPLOADS).where(_is(new.name)).values(used_us=tx.now))
-    _note_ready(tx, project, UPLOADS.c.digest == digest)
     return _existing(upload_named(tx.conn, new.name))
 
 
-def check(conn: Connection, new: NewUpload, *, max_bytes: int) -> list[str]:
-    """The chunks that would have to be sent. Raises TooManyBytes, Contradiction."""
-    sizes = new.sizes()
-    known = _check(conn, new, upload_named(conn, new.name), sizes, max_bytes)
-    return [sha256 for sha256 in sizes if not (sha256 in known and known[sha256].is_ready)]
+def check(conn: Connection, new: NewUpload, limits: Limits) -> list[str]:
+    """The chunks that would have to be sent. Raises TooMuch, Contradiction."""
+    row = upload_named(conn, new.name)
+    known = _check(conn, new, row, limits)
+    if row is not None:
+        return missing(conn, row)
+    return [sha256 for sha256 in new.sizes if not (sha256 in known and known[sha256].is_ready)]
 
 
 def upload_named(conn: Connection, name: UploadName) -> UploadRow | None:
@@ -217,8 +248,7 @@ def remove(tx: Tx, name: UploadName) -> bool:
         return False
     if used := list(names_of_users(tx.conn, name)):
         raise InUse(used)
-    tx.conn.execute(delete(UPLOADS).where(_is(name)))
-    _delete_unused_chunks(tx, name.project)
+    _delete(tx, name.project, UPLOADS.c.digest == name.digest)
     return True
 
 
@@ -235,8 +265,7 @@ def delete_unused(tx: Tx, used_before_us: int, limit: int) -> int:
         _lock(tx.conn, project)
         own = (UPLOADS.c.project == project, UPLOADS.c.digest.in_(digests))
         tx.conn.execute(select(UPLOADS.c.digest).where(*own).order_by(UPLOADS.c.digest).with_for_update()).all()
-        gone += tx.conn.execute(delete(UPLOADS).where(*own, is_old, *_is_unused())).rowcount
-        _delete_unused_chunks(tx, project)
+        gone += _delete(tx, project, UPLOADS.c.digest.in_(digests) & is_old & and_(*_is_unused()))
     return gone
 
 
@@ -250,25 +279,45 @@ def _existing(row: UploadRow | None) -> UploadRow:
     return row
 
 
-def _check(
-    conn: Connection, new: NewUpload, row: UploadRow | None, sizes: Mapping[str, int], max_bytes: int
-) -> dict[str, ChunkRow]:
-    """The chunks of an upload that the project has or has announced."""
-    if row is not None and row.kind is not new.kind:
-        raise Contradiction(f"this content was sent as {row.kind.value} before, and must be that again")
-    known = _known_chunks(conn, new.name.project, sizes)
+def _check(conn: Connection, new: NewUpload, row: UploadRow | None, limits: Limits) -> dict[str, ChunkRow]:
+    """The chunks of a new upload that the project has or has announced."""
+    if row is not None:
+        if row.kind is not new.kind:
+            raise Contradiction(f"this content was sent as {row.kind.value} before, and must be that again")
+        return {}
+    project = new.name.project
+    known = _known_chunks(conn, project, new.sizes)
     for sha256, chunk in known.items():
-        if chunk.size_bytes != sizes[sha256]:
+        if chunk.size_bytes != new.sizes[sha256]:
             raise Contradiction(
                 f"the chunk {sha256} has {chunk.size_bytes:,} bytes in another upload of the project, got "
-                f"{sizes[sha256]:,}; delete that upload, or send the file again"
+                f"{new.sizes[sha256]:,}; delete that upload, or send the file again"
             )
-    added = sum(size for sha256, size in sizes.items() if sha256 not in known)
-    total = _total_bytes(conn, new.name.project) + added
-    limit = quotas.upload_limit(conn, new.name.project, max_bytes)
-    if added and total > limit:
-        raise TooManyBytes(new.name.project, total, limit)
+    added = sum(size for sha256, size in new.sizes.items() if sha256 not in known)
+    totals = totals_of(conn, [project]).get(project, UploadTotalRow(project, 0, 0))
+    limit = quotas.upload_limit(conn, project, limits.stored_bytes)
+    if added and totals.stored_bytes + added > limit:
+        raise TooMuch(project, "stored_bytes", totals.stored_bytes + added, limit)
+    if totals.parts + new.parts > limits.parts:
+        raise TooMuch(project, "parts", totals.parts + new.parts, limits.parts)
     return known
+
+
+def totals_of(conn: Connection, projects: Sequence[str]) -> dict[str, UploadTotalRow]:
+    """What the uploads of projects have in all; none of projects that never had one."""
+    rows = fetch_all(conn, UploadTotalRow, select(UPLOAD_TOTALS).where(UPLOAD_TOTALS.c.project.in_(projects)))
+    return {row.project: row for row in rows}
+
+
+def _add(conn: Connection, project: str, *, stored_bytes: int, parts: int) -> None:
+    """Changes the totals of a project, whose lock is held."""
+    changed = {
+        "stored_bytes": UPLOAD_TOTALS.c.stored_bytes + stored_bytes,
+        "parts": UPLOAD_TOTALS.c.parts + parts,
+    }
+    if not conn.execute(update(UPLOAD_TOTALS).where(UPLOAD_TOTALS.c.project == project).values(changed)).rowcount:
+        values = {"project": project, "stored_bytes": stored_bytes, "parts": parts}
+        conn.execute(insert(UPLOAD_TOTALS).values(values))
 
 
 def _known_chunks(conn: Connection, project: str, wanted: Iterable[str]) -> dict[str, ChunkRow]:
@@ -280,11 +329,6 @@ def _known_chunks(conn: Connection, project: str, wanted: Iterable[str]) -> dict
         rows = fetch_all(conn, ChunkRow, own, {"wanted": names[start : start + _VALUES]})
         found |= {row.sha256: row for row in rows}
     return found
-
-
-def _total_bytes(conn: Connection, project: str) -> int:
-    total = select(func.coalesce(func.sum(UPLOAD_CHUNKS.c.size_bytes), 0)).where(UPLOAD_CHUNKS.c.project == project)
-    return int(conn.execute(total).scalar_one())
 
 
 def _note_ready(tx: Tx, project: str, which: ColumnElement[bool]) -> None:
@@ -300,11 +344,25 @@ def _note_ready(tx: Tx, project: str, which: ColumnElement[bool]) -> None:
     tx.conn.execute(update(UPLOADS).where(*waiting, which, ~is_missing).values(ready_us=tx.now))
 
 
-def _delete_unused_chunks(tx: Tx, project: str) -> None:
+def _delete(tx: Tx, project: str, which: ColumnElement[bool]) -> int:
+    """Deletes uploads of a project, and those of their chunks that no other upload has; returns how many uploads."""
+    own = UPLOADS.c.project == project
+    digests = list(tx.conn.execute(select(UPLOADS.c.digest).where(own, which)).scalars())
+    chunks = select(UPLOAD_PARTS.c.sha256).where(UPLOAD_PARTS.c.project == project, UPLOAD_PARTS.c.digest.in_(digests))
+    had = list(tx.conn.execute(chunks.distinct()).scalars())
+    parts = list(
+        tx.conn.execute(delete(UPLOADS).where(own, UPLOADS.c.digest.in_(digests)).returning(UPLOADS.c.parts)).scalars()
+    )
     is_used = exists().where(
         UPLOAD_PARTS.c.project == UPLOAD_CHUNKS.c.project, UPLOAD_PARTS.c.sha256 == UPLOAD_CHUNKS.c.sha256
     )
-    tx.conn.execute(delete(UPLOAD_CHUNKS).where(UPLOAD_CHUNKS.c.project == project, ~is_used))
+    freed = 0
+    for start in range(0, len(had), _VALUES):
+        some = UPLOAD_CHUNKS.c.sha256.in_(had[start : start + _VALUES])
+        unused = delete(UPLOAD_CHUNKS).where(UPLOAD_CHUNKS.c.project == project, some, ~is_used)
+        freed += sum(tx.conn.execute(unused.returning(UPLOAD_CHUNKS.c.size_bytes)).scalars())
+    _add(tx.conn, project, stored_bytes=-freed, parts=-sum(parts))
+    return len(parts)
 
 
 def _is_unused() -> tuple[ColumnElement[bool], ...]:

@@ -53,7 +53,7 @@ def test_a_backup_has_the_chunks_that_clients_have_sent(server: Installation, pl
             files = [File("config.json", 2, (chunk,))]
             name = UploadName("default", digest(files))
             new = NewUpload(name, Kind.MODEL, "my-model", files, "local")
-            await load.db.write(lambda tx, new=new: uploads.create(tx, new, max_bytes=1 << 30))
+            await load.db.write(lambda tx, new=new: uploads.create(tx, new, uploads.Limits(1 << 30, 1000)))
             if is_sent:
                 chunks = list((await load.db.read(uploads.chunks_of, name)).values())
                 server.store.put(upload_key(chunks[0].uid), b"{}")

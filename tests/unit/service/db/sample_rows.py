@@ -149,8 +149,10 @@ def _uploads() -> Rows:
         "uploads": [
             upload
             | {"digest": "d1", "kind": "model", "display_name": "m", "files": files, "total_bytes": 3}
-            | {"ready_us": 3},
-            upload | {"digest": "d2", "kind": "data", "display_name": "“ünï”", "files": [], "total_bytes": 1 << 40},
+            | {"ready_us": 3, "parts": 2},
+            upload
+            | {"parts": 2}
+            | {"digest": "d2", "kind": "data", "display_name": "“ünï”", "files": [], "total_bytes": 1 << 40},
         ],
         "upload_chunks": [
             chunk | {"sha256": "aa", "uid": "u1", "is_ready": True},
@@ -160,6 +162,7 @@ def _uploads() -> Rows:
             {"project": "p", "digest": digest, "sha256": sha256}
             for digest, sha256 in (("d1", "aa"), ("d2", "aa"), ("d2", "bb"))
         ],
+        "upload_totals": [{"project": "p", "stored_bytes": 6, "parts": 4}],
         "job_uploads": [{"job_uid": "queued", "project": "p", "digest": "d1"}],
         "sweep_uploads": [{"sweep_uid": "sweep", "project": "p", "digest": "d1"}],
     }

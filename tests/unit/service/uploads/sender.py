@@ -23,6 +23,7 @@ from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.uploads import UploadServicer
 from mvprune_service.clock import Clock
 from mvprune_service.db.database import Database
+from mvprune_service.db.uploads import Limits
 from mvprune_service.stores.base import BlobStore
 
 from ..serving import serving
@@ -108,11 +109,12 @@ async def sending(
     clock: Clock,
     *,
     max_bytes: int = 1 << 40,
+    max_parts: int = 1 << 20,
     authenticator: Authenticator | None = None,
 ) -> AsyncIterator[Sender]:
     """A client of a server that takes uploads."""
     handlers = Handlers(authenticator)
-    servicer = UploadServicer(db, store, max_bytes=max_bytes, upload_days=1.0, clock=clock)
+    servicer = UploadServicer(db, store, limits=Limits(max_bytes, max_parts), upload_days=1.0, clock=clock)
     upload_pb2_grpc.add_UploadServiceServicer_to_server(servicer, handlers)
     async with serving(handlers) as channel:
         yield Sender(upload_pb2_grpc.UploadServiceStub(channel))

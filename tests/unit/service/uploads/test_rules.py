@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import grpc
 import pytest
 
 from mvprune.sources.uploads import CHUNK_BYTES, MAX_CHUNKS, MAX_FILE_BYTES
 from mvprune.v1 import upload_pb2
+from mvprune_service.api import shares
 from mvprune_service.api import uploads as api
 from mvprune_service.api.auth import Authenticator, digest
-from mvprune_service.db import projects, tokens
+from mvprune_service.clock import SECOND
+from mvprune_service.db import projects, tokens, uploads
 from mvprune_service.db.database import Database
 from mvprune_service.ids import TokenName
 from mvprune_service.stores.base import BlobStore
@@ -76,12 +77,83 @@ async def test_a_chunk_has_one_size(sender: Sender) -> None:
 
 
 async def test_the_largest_upload_is_listed_in_one_message(sender: Sender) -> None:
-    upload = announced(size=MAX_FILE_BYTES, chunks=2560, files=MAX_CHUNKS // 2560)
+    upload = announced(size=MAX_FILE_BYTES // 2, chunks=1280, files=2)
     made = await sender.create(upload)
-    assert (len(made.missing), made.total_bytes) == (MAX_CHUNKS, 100 << 30)
+    assert (len(made.missing), made.total_bytes) == (MAX_CHUNKS, 20 << 30)
     upload.files.add(path="x.json", size_bytes=1, chunks=[sha256(b"x")])
     found = await refusal(sender.create(upload))
-    assert "at most 12,800 chunks of 8,388,608 bytes (100 GiB), got 12,801" in found.fields["upload.files"]
+    rule = (
+        "at most 2,560 chunks of 8,388,608 bytes (20 GiB), got 2,561; larger ones must be where the server reads them"
+    )
+    assert rule in found.fields["upload.files"]
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_chunks_that_repeat_make_no_upload_of_many_times_their_bytes(
+    sender: Sender, *, validate_only: bool
+) -> None:
+    """One chunk of 8 MiB was enough for an upload of as many bytes as there may be."""
+
+    def repeated(times: int, different: int = 1) -> upload_pb2.Upload:
+        upload = upload_pb2.Upload(kind=DATA, display_name="d.txt")
+        chunks = [sha256(f"{number % different}".encode()) for number in range(times)]
+        upload.files.add(path="d.txt", size_bytes=times * CHUNK_BYTES, chunks=chunks)
+        return upload
+
+    for upload in (repeated(8), repeated(12, 3)):
+        await sender.create(upload, validate_only=validate_only)
+    for upload, sent, total in (
+        (repeated(9), "8,388,608", "75,497,472"),
+        (repeated(13, 3), "25,165,824", "109,051,904"),
+    ):
+        found = await refusal(sender.create(upload, validate_only=validate_only))
+        rule = (
+            f"at most 4 times the bytes of its different chunks, {sent}, got {total}; remove what repeats, or compress"
+        )
+        assert rule in found.fields["upload.files"]
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_a_projects_uploads_have_only_so_many_parts(
+    db: Database, store: BlobStore, clock: TestClock, *, validate_only: bool
+) -> None:
+    """Each file and each chunk is work for the database, however few bytes it has."""
+    async with sending(db, store, clock, max_parts=5) as sender:
+        first = await sender.create(described(SMALL))  # 2 files, 2 chunks
+        found = await refusal(sender.create(described({"x.txt": b"x"}), validate_only=validate_only))
+        assert (found.code, found.reason) == ("RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED")
+        assert "at most 5 files and chunks in all, got 6 with this one" in found.message
+        assert "--max-upload-parts of the server" in found.message
+        await sender.create(described({"empty.txt": b""}), validate_only=validate_only)  # a file without chunks
+        assert (await sender.create(described(SMALL))).name == first.name, "what is there stays"
+        await Sender(sender.stub, "q").create(described(SMALL), validate_only=validate_only)
+        await sender.delete(first.name)
+        await sender.create(described({"x.txt": b"x"}), validate_only=validate_only)
+
+
+async def test_the_totals_of_a_project_are_those_of_its_rows(db: Database, store: BlobStore, clock: TestClock) -> None:
+    """They are kept, not counted: through uploads that share chunks, are deleted, and grow old."""
+
+    async def check(total_bytes: int, parts: int) -> None:
+        rows = await db.read(lambda conn: uploads.totals_of(conn, ["p"]))
+        assert (rows["p"].stored_bytes, rows["p"].parts) == (total_bytes, parts)
+
+    async with sending(db, store, clock) as sender:
+        small = await sender.send(SMALL)
+        await check(9, 4)
+        other = await sender.create(described({"model.safetensors": b"weights", "x.txt": b"x", "y.txt": b"x"}))
+        await check(10, 9)
+        await sender.create(described(SMALL))
+        await check(10, 9)
+        await sender.delete(small.name)
+        await check(8, 5)
+        await sender.delete(small.name, allow_missing=True)
+        await check(8, 5)
+        await sender.send(SMALL)
+        clock.pass_seconds(10)
+        assert await db.write(uploads.delete_unused, clock() - 5 * SECOND, 10) == 2
+        await check(0, 0)
+        assert (await refusal(sender.get(other.name))).code == "NOT_FOUND"
 
 
 async def test_a_projects_uploads_have_a_quota(db: Database, store: BlobStore, clock: TestClock) -> None:
@@ -199,27 +271,28 @@ async def test_only_the_first_request_of_a_chunk_says_whose_it_is(guarded: dict[
     assert (await refusal(mine.stub.PutChunk(iter(nothing), metadata=mine.metadata))).code == "INVALID_ARGUMENT"
 
 
-async def test_chunks_of_a_caller_wait_for_room(
+async def test_chunks_of_a_project_wait_for_room(
     sender: Sender, monkeypatch: pytest.MonkeyPatch, db: Database, store: BlobStore, clock: TestClock
 ) -> None:
-    monkeypatch.setattr(api, "_WAIT_SECONDS", 0.05)
-    monkeypatch.setattr(api, "_OF_CALLER", 1)
-    has_room, for_one_more = asyncio.Event(), api._Room.for_one_more
+    monkeypatch.setattr(shares, "_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(api, "_OF_EACH", 1)
+    has_place, give = asyncio.Event(), shares.Shares._give
 
-    @asynccontextmanager
-    async def noted(room: api._Room, caller: str) -> AsyncIterator[None]:
-        async with for_one_more(room, caller):
-            has_room.set()
-            yield
+    def noted(room: shares.Shares, owner: str) -> None:
+        give(room, owner)
+        if room._unit == "chunks":
+            has_place.set()
 
-    monkeypatch.setattr(api._Room, "for_one_more", noted)
+    monkeypatch.setattr(shares.Shares, "_give", noted)
     async with sending(db, store, clock) as one_at_a_time:
         upload = await one_at_a_time.create(described(SMALL))
         slow = one_at_a_time.stub.PutChunk()
         await slow.write(upload_pb2.PutChunkRequest(name=upload.name, chunk=sha256(b"weights"), data=b"wei"))
-        await has_room.wait()
+
+        await has_place.wait()
         found = await refusal(one_at_a_time.put(upload.name, b"{}"))
-        assert (found.code, found.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_CHUNKS")
+        assert (found.code, found.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")
+        assert "chunks of a project at a time must be at most 1" in found.message
         await slow.write(upload_pb2.PutChunkRequest(data=b"ghts"))
         await slow.done_writing()
         await slow
