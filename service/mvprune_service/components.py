@@ -202,7 +202,13 @@ def _add_client_services(
     sweep_pb2_grpc.add_SweepServiceServicer_to_server(SweepServicer(db, changes, creation), clients)
     artifacts = ArtifactServicer(db, resources.store)
     artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(artifacts, clients)
-    uploads = UploadServicer(db, resources.store, max_bytes=settings.max_upload_bytes, upload_days=settings.upload_days)
+    uploads = UploadServicer(
+        db,
+        resources.store,
+        resources.ownership,
+        max_bytes=settings.max_upload_bytes,
+        upload_days=settings.upload_days,
+    )
     upload_pb2_grpc.add_UploadServiceServicer_to_server(uploads, clients)
     catalog = CatalogServicer(resources.roots)
     catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, clients)
@@ -221,7 +227,9 @@ def _schedule(
         db, executor, max_running_gpus=settings.max_running_gpus, node_start_seconds=settings.node_start_seconds
     )
     python = str(settings.worker_python or sys.executable)
-    dispatcher = Dispatcher(db, executor, resources.key, _worker_environment(settings, resources), python=python)
+    dispatcher = Dispatcher(
+        db, executor, resources.ownership, resources.key, _worker_environment(settings, resources), python=python
+    )
     watchdog = Watchdog(db, executor, store, pace=pace)
     finalizer = Finalizer(db, store)
     janitor = Janitor(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -109,6 +109,11 @@ class Database:
             return work(conn, *args, **kwargs)
 
         return await _answer(asyncio.wrap_future(self._readers.submit(self._backend.read, bound)))
+
+    def read_here(self, work: Callable[[Connection], T]) -> T:
+        """Like `read`, on this thread, which is not the event loop's. Blocks."""
+        with _away():
+            return self._backend.read(work)
 
     async def look_up(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `read`, for one statement that is fast because of an index."""
@@ -226,8 +231,14 @@ def _open(url: URL) -> Backend:
 
 
 async def _answer(future: asyncio.Future[T]) -> T:
-    try:
+    with _away():
         return await future
+
+
+@contextmanager
+def _away() -> Iterator[None]:
+    try:
+        yield
     except SQLAlchemyError as error:
         if is_away(error):
             raise DatabaseUnavailable(type(getattr(error, "orig", error)).__name__) from error
