@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from mvprune_service.config import CommandFailed, Settings, command_settings
-from mvprune_service.control.ownership import ARTIFACTS, Look, Ownership, Standing, compare, is_used_store, read_mark
+from mvprune_service.control.ownership import ARTIFACTS, Look, Ownership, Standing, compare, is_used_store, read_marks
 from mvprune_service.db import integrity, janitor, opening
 from mvprune_service.db.installation import Installation, installation
 from mvprune_service.db.janitor import ArtifactKey
@@ -28,11 +28,12 @@ class Adoption:
 
     Attributes:
         store: URL of the store.
-        standing: how the store's mark relates to the database: ours, new, unmarked, unknown, foreign, newer or copy.
+        standing: how the store's marks relate to the database: ours, new, unmarked, unknown, foreign, newer or copy.
         why: the same as a sentence.
         database: id of the database, "" if that is empty; `generation` is its generation.
-        marked_by: id of the database that the mark names, None without a readable mark.
-        marked_generation: the generation in the mark, None without a readable mark.
+        marked_by: id of the database that wrote the newest mark which this one does not know, or else the newest mark;
+            None without a readable mark.
+        marked_generation: the generation of that mark, None without a readable mark.
         lost: the commits that the database has lost, as the error of a start describes them; None without a loss.
         objects: number of files and manifests of artifacts in the store.
         unreferenced: number of those that nothing in this database refers to.
@@ -82,8 +83,8 @@ def _adopt(settings: Settings, confirmed: bool) -> Adoption:
         why=look.why,
         database=look.installation.uid,
         generation=look.installation.generation,
-        marked_by=look.mark.database if look.mark else None,
-        marked_generation=look.mark.generation if look.mark else None,
+        marked_by=look.mark.database or None if look.mark else None,
+        marked_generation=look.mark.generation if look.mark and look.mark.database else None,
         lost=lost,
         objects=objects,
         unreferenced=unreferenced,
@@ -100,7 +101,7 @@ def _adopt(settings: Settings, confirmed: bool) -> Adoption:
 def _look(conn: Connection | None, store: BlobStore) -> Look:
     own = installation(conn) if conn is not None else _EMPTY
     is_used = is_used_store(store) or (conn is not None and has_stored(conn))
-    return compare(own, read_mark(store), is_used=is_used)
+    return compare(own, read_marks(store), is_used=is_used)
 
 
 def _count(conn: Connection | None, store: BlobStore) -> tuple[int, int]:

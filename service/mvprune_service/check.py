@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from mvprune_service.config import CommandFailed, Settings, command_settings
-from mvprune_service.control.ownership import Standing, compare, is_used_store, read_mark
+from mvprune_service.control.ownership import Standing, compare, is_used_store, read_marks
 from mvprune_service.db import opening
 from mvprune_service.db.installation import installation
 from mvprune_service.db.models import ARTIFACTS, CHECKPOINTS, LOG_CHUNKS
@@ -118,7 +118,7 @@ def _check(settings: Settings, files: bool) -> Report:
 
 
 def _ownership(conn: Connection, store: BlobStore) -> list[str]:
-    look = compare(installation(conn), read_mark(store), is_used=is_used_store(store) or has_stored(conn))
+    look = compare(installation(conn), read_marks(store), is_used=is_used_store(store) or has_stored(conn))
     return [] if look.standing in (Standing.OURS, Standing.NEW) else [f"the store {store.url}: {look.why}"]
 
 

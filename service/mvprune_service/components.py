@@ -208,7 +208,7 @@ def _add_client_services(
     artifacts = ArtifactServicer(db, resources.store)
     artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(artifacts, clients)
     limits = Limits(stored_bytes=settings.max_upload_bytes, parts=settings.max_upload_parts)
-    uploads = UploadServicer(db, resources.store, limits=limits, upload_days=settings.upload_days)
+    uploads = UploadServicer(db, resources.store, resources.ownership, limits=limits, upload_days=settings.upload_days)
     upload_pb2_grpc.add_UploadServiceServicer_to_server(uploads, clients)
     catalog = CatalogServicer(resources.roots)
     catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, clients)
@@ -227,7 +227,9 @@ def _schedule(
         db, executor, max_running_gpus=settings.max_running_gpus, node_start_seconds=settings.node_start_seconds
     )
     python = str(settings.worker_python or sys.executable)
-    dispatcher = Dispatcher(db, executor, resources.key, _worker_environment(settings, resources), python=python)
+    dispatcher = Dispatcher(
+        db, executor, resources.ownership, resources.key, _worker_environment(settings, resources), python=python
+    )
     watchdog = Watchdog(db, executor, store, pace=pace)
     finalizer = Finalizer(db, store)
     janitor = Janitor(

@@ -39,7 +39,7 @@ class Resources:
         key: the server's key, from which the credentials of attempts are derived.
         db: the database, at the newest schema.
         changes: announces each commit.
-        store: the artifact store.
+        store: the artifact store; `ownership` compares its marks with the database.
         roots: what clients may let the server read.
         clients: gRPC server of the clients' port, bound and not started; `address` is the port's address.
         workers: gRPC server of the workers' port; `worker_address` is its address.
@@ -49,6 +49,7 @@ class Resources:
     key: bytes
     db: Database
     store: BlobStore
+    ownership: Ownership
     roots: Roots
     clients: grpc.aio.Server
     workers: grpc.aio.Server
@@ -105,16 +106,17 @@ class Resources:
             self.store = open_store(self._settings.store_url, create=not is_used)
         except (ValueError, StoreUnavailable) as error:
             raise StartError(f"{error} (--store URL)") from None
+        self.ownership = Ownership(self.db, self.store)
         await self._refuse_older_database()
         yield
 
     async def _refuse_older_database(self) -> None:
-        """After the restore of a backup, or the loss of commits, the store's mark is newer than the database. A store
+        """If an older copy of the database is put back, or commits are lost, the store has newer marks. A store
         that cannot be reached is checked later, before anything is deleted from it."""
         try:
-            found = await asyncio.wait_for(Ownership(self.db, self.store).look(), _MARK_SECONDS)
+            found = await asyncio.wait_for(self.ownership.look(), _MARK_SECONDS)
         except (StoreUnavailable, TimeoutError) as error:
-            log.warning("the owner of the store could not be read: %s", error or "no answer")
+            log.warning("the marks of the store could not be read: %s", error or "no answer")
             return
         if found.standing is Standing.NEWER:
             raise StartError(

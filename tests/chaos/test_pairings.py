@@ -1,73 +1,69 @@
 """Stores and databases that were swapped, restored and mixed: every pairing, its artifacts counted before and after.
 
-All files in the stores are old, and the server collects garbage all the time, without any delay where the store is not
-the database's own. A blob that nothing refers to lies in each store: it shows whether anything was deleted.
+Databases are copied while they are served. All files in the stores are old, and the server collects garbage all the
+time, without any delay where the store is not the database's own. A blob that nothing refers to lies in each store: it
+shows whether anything was deleted.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
-import sqlite3
 import time
-import uuid
 from collections.abc import Callable
-from contextlib import closing
 from itertools import product
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, func, make_url, select
+from sqlalchemy import Column, create_engine, select
 
 from mvprune.cli import main
+from mvprune_service.backup.references import is_content
 from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.control.collector import GRACE_US
-from mvprune_service.control.ownership import OWNER_KEY
-from mvprune_service.db.models import ARTIFACTS
+from mvprune_service.db.models import ARTIFACTS, JOBS
 from mvprune_service.db.server_models import QUARANTINE
 from mvprune_service.stores import open_store
-from mvprune_service.stores.layout import COLLECTION_KEY, blob_key, verify
+from mvprune_service.stores.layout import blob_key, verify
 
-from ..neighbours import PostgresServer
+from ..copies import copy_database
 from .counts import COUNTS
-from .harness import Client, Record, Server, eventually, settle
+from .harness import PARENT, Client, Record, Server, eventually, settle
 
 ORPHAN = blob_key("0f" * 32)
-DATABASES = ("a", "b", "empty", "older")  # older: a backup of `a`, made before its last artifacts
+DATABASES = ("a", "b", "empty", "older")  # older: a copy of `a`, made while it was served, before its last artifacts
 STORES = ("a", "b", "empty")
+_JOBS = 6
+_MOMENTS = random.Random(8)
 
 
 class Ground:
     """Databases and stores to take copies of."""
 
-    def __init__(self, folder: Path, new_database: Callable[..., str], postgres: PostgresServer | None) -> None:
-        self._folder, self._postgres = folder, postgres
+    def __init__(self, folder: Path, new_database: Callable[..., str]) -> None:
+        self._folder, self._new_database = folder, new_database
         self.databases = {"empty": new_database(empty=True)}
         self.stores: dict[str, Path] = {}
         for name in ("a", "b"):
             server = Server(folder / name, database=new_database(empty=True))
             try:
-                for artifacts in (1, 2):
-                    server.start()
-                    publish(server, artifacts)
-                    server.kill()
-                    if (name, artifacts) == ("a", 1):
-                        self.databases["older"] = self.copied(server.database)
+                server.start()
+                publish(server, 1)
+                if name == "a":
+                    self.databases["older"] = self.copied(server.database)
+                publish(server, 2)
             finally:
                 server.kill()
             self.databases[name], self.stores[name] = server.database, server.home / "store"
 
     def copied(self, url: str) -> str:
-        """A copy of a database, as a backup is: nothing else is copied with it."""
-        if self._postgres is not None:
-            name = f"copy{uuid.uuid4().hex}"
-            self._postgres.execute(f"CREATE DATABASE {name} TEMPLATE {make_url(url).database}")
-            return self._postgres.url(name)
-        source, target = Path(str(make_url(url).database)), self._folder / f"{uuid.uuid4().hex}.sqlite"
-        if source.exists():
-            with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(target)) as copy:
-                original.backup(copy)
-        return f"sqlite:///{target}"
+        """A copy of a database, which may be served. Nothing else is copied with it."""
+        is_empty = url == self.databases["empty"]
+        copy = self._new_database(empty=is_empty)
+        if not is_empty:
+            copy_database(url, copy)
+        return copy
 
     def server(self, database: str, store: str, **settings: str) -> Server:
         """A server on a copy of both. Everything in the store is old."""
@@ -102,26 +98,28 @@ def age(root: Path) -> None:
 
 def contents(server: Server) -> set[str]:
     """All objects of a store that mean something to somebody."""
-    return {entry.key for entry in open_store(server.store).list("")} - {OWNER_KEY, COLLECTION_KEY}
+    return {entry.key for entry in open_store(server.store).list("") if is_content(entry.key)}
 
 
 def artifacts(server: Server) -> int:
     """How many of its database's artifacts are whole."""
-    engine = create_engine(server.database)
-    with engine.connect() as conn:
-        known = conn.execute(select(ARTIFACTS.c.sha256)).scalars().all()
-    engine.dispose()
+    known = column(server, ARTIFACTS.c.sha256)
     for sha256 in known:
         verify(open_store(server.store), sha256)
     return len(known)
 
 
 def quarantined(server: Server) -> int:
+    return len(column(server, QUARANTINE.c.key))
+
+
+def column(server: Server, wanted: Column[str]) -> list[str]:
+    """All values of a column of its database."""
     engine = create_engine(server.database)
     with engine.connect() as conn:
-        count = conn.execute(select(func.count()).select_from(QUARANTINE)).scalar_one()
+        values = list(conn.execute(select(wanted)).scalars())
     engine.dispose()
-    return count
+    return values
 
 
 def starts(server: Server) -> bool:
@@ -136,9 +134,8 @@ def adopt(server: Server) -> None:
 
 
 @pytest.fixture
-def ground(request: pytest.FixtureRequest, tmp_path: Path, new_database: Callable[..., str]) -> Ground:
-    is_postgres = new_database(empty=True).startswith("postgresql")
-    return Ground(tmp_path, new_database, request.getfixturevalue("postgres") if is_postgres else None)
+def ground(tmp_path: Path, new_database: Callable[..., str]) -> Ground:
+    return Ground(tmp_path, new_database)
 
 
 @pytest.mark.timeout(1200)
@@ -206,3 +203,63 @@ def given_back(ground: Ground, server: Server, store: str, before: set[str]) -> 
     server.kill()
     assert contents(server) == before
     assert artifacts(server) == 3
+
+
+@pytest.mark.timeout(1200)
+def test_no_copy_of_a_served_database_loses_an_artifact(tmp_path: Path, new_database: Callable[..., str]) -> None:
+    """Copies are made at any moment, while jobs are created, run and end. Each is put back in the place of the newest
+    database, without which the store has artifacts that it may not know."""
+    server, copies, records = (
+        Server(tmp_path / "served", database=new_database(), roots=str(tmp_path)),
+        list[str](),
+        list[Record](),
+    )
+    server.start()
+    client = Client(server)
+    try:
+        for number in range(_JOBS):
+            records.append(Record(f"{number}", client.create(f"{number}", milliseconds=200).name))
+            for _ in range(2):
+                time.sleep(_MOMENTS.uniform(0, 0.5))
+                copies.append(new_database())
+                copy_database(server.database, copies[-1])
+        settle(server, records)
+    finally:
+        client.close()
+        server.kill()
+    assert artifacts(server) == len(records)
+    before = {entry.key for entry in open_store(server.store).list("manifests/")}
+    served = 0
+    for number, copy in enumerate(copies):
+        folder = tmp_path / f"copy{number}"
+        shutil.copytree(server.home / "store", folder / "store")
+        given = {"store": (folder / "store").as_uri(), "roots": str(tmp_path), "quarantine_days": "0"}
+        other = Server(folder, database=copy, **given)
+        served += put_back(other)
+        kept = {entry.key for entry in open_store(other.store).list("manifests/")}
+        assert before <= kept, (number, other.tail())
+        for key in before:
+            verify(open_store(other.store), key.rpartition("/")[2])
+        shutil.rmtree(folder)
+    COUNTS["copies of served databases"] += len(copies)
+    COUNTS["of these served"] += served
+
+
+def put_back(server: Server) -> bool:
+    """Serves from a copy until its jobs have ended, then again until garbage was collected, if that is allowed. Returns
+    whether it serves."""
+    try:
+        if not starts(server):
+            assert "is older than the store's mark" in server.tail()
+            return False
+        settle(server, [Record(name, f"{PARENT}/jobs/{name}") for name in column(server, JOBS.c.job_id)])
+        server.kill()
+        open_store(server.store).put(ORPHAN, b"nobody's")
+        age(Path(server.store.removeprefix("file://")))
+        server.set(janitor_seconds="0.1")
+        server.start()
+        eventually(lambda: ORPHAN not in contents(server), 60, server.tail)
+        time.sleep(1)  # the rest of the pass
+    finally:
+        server.kill()
+    return True

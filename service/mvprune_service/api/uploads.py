@@ -25,6 +25,7 @@ from mvprune_service.api.principal import current_principal
 from mvprune_service.api.shares import Shares
 from mvprune_service.api.threads import Threads
 from mvprune_service.clock import SECOND, Clock, system_clock
+from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import uploads
 from mvprune_service.db.database import Database
 from mvprune_service.db.upload_rows import ChunkRow, ListedUploadRow, UploadRow
@@ -49,15 +50,24 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
     """Uploads: announced, sent, listed, deleted.
 
     Args:
+        ownership: marks the store before a chunk gets there.
         limits: of a project's uploads.
         upload_days: how long an upload is kept while no job uses it.
     """
 
     def __init__(
-        self, db: Database, store: BlobStore, *, limits: uploads.Limits, upload_days: float, clock: Clock = system_clock
+        self,
+        db: Database,
+        store: BlobStore,
+        ownership: Ownership,
+        *,
+        limits: uploads.Limits,
+        upload_days: float,
+        clock: Clock = system_clock,
     ) -> None:
         self._db = db
         self._store = store
+        self._ownership = ownership
         self._limits = limits
         self._unused_us = int(upload_days * _DAY_US)
         self._clock = clock
@@ -82,7 +92,10 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
             raise invalid(Violation("upload", str(error))) from None
         except uploads.TooMuch as error:
             raise _too_much(error) from None
-        return await self._shown(row)
+        shown = await self._shown(row)
+        if shown.missing:
+            await self._ownership.cover()
+        return shown
 
     async def GetUpload(
         self, request: upload_pb2.GetUploadRequest, context: grpc.aio.ServicerContext

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
-from mvprune_service.control.ownership import OWNER_KEY
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, LOG_CHUNKS
 from mvprune_service.db.upload_models import UPLOAD_CHUNKS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS
@@ -30,7 +29,7 @@ from mvprune_service.stores.layout import (
 )
 from mvprune_service.stores.log_chunks import log_chunk_key
 
-_OF_THE_SERVICE = "collection/"  # flags and holds, which are about the store itself
+_OF_THE_SERVICE = "collection/"  # flags, holds and marks, which are about the store itself
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def referenced(conn: Connection, store: Readable) -> Iterator[Referenced]:
 
 def is_content(key: str) -> bool:
     """Whether an object is about jobs and artifacts, and not about the store itself."""
-    return key != OWNER_KEY and not key.startswith(_OF_THE_SERVICE)
+    return not key.startswith(_OF_THE_SERVICE)
 
 
 def markers(conn: Connection) -> set[str]:

@@ -28,8 +28,8 @@ from mvprune_service.backup.archive import Archive, BadBackup, Contents, Progres
 from mvprune_service.backup.making import check_apart
 from mvprune_service.backup.references import is_content, markers, referenced
 from mvprune_service.config import CommandFailed, Settings, command_settings
-from mvprune_service.control.ownership import Look, Ownership, Standing, read_mark
-from mvprune_service.control.ownership import compare as compare_mark
+from mvprune_service.control.ownership import Look, Ownership, Standing, read_marks
+from mvprune_service.control.ownership import compare as compare_marks
 from mvprune_service.db import integrity, opening, snapshot
 from mvprune_service.db.database import Database
 from mvprune_service.db.outages import DatabaseUnavailable
@@ -186,7 +186,7 @@ class _Restore:
             copied, repaired = self._copy(store, there)
             _write_key(settings.key, key)
             rows = self._load(db, file, look)
-            owns = look.raw is None and not newer
+            owns = not look.marks and not newer
             if owns:
                 asyncio.run(Ownership(db, store).adopt(look))
             kind = db.engine.dialect.name
@@ -232,9 +232,9 @@ class _Restore:
         return len(copied), len(copied & there.keys())
 
     def _load(self, db: Database, file: Path, look: Look) -> int:
-        """Fills the database in one transaction. Its generation is greater than that of the store's mark, and it knows
+        """Fills the database in one transaction. Its generation is greater than the marks' in the store, and it knows
         no mark: so its servers start, and delete nothing from a store that was in use."""
-        generation = look.mark.generation + 1 if look.mark else 0
+        generation = look.generation + 1 if look.marks else 0
 
         def on_rows(done: int, total: int) -> None:
             self._progress("filling the database", done, total)
@@ -253,10 +253,11 @@ def _check_empty(conn: Connection) -> None:
 
 
 def _look(store: BlobStore, file: Path) -> Look:
-    """The store's mark compared with the database of the backup. Raises CommandFailed for the store of another one,
+    """The store's marks compared with the database of the backup. Raises CommandFailed for the store of another one,
     whose servers would delete what is restored."""
-    look = compare_mark(snapshot.identity(file), read_mark(store), is_used=True)
-    if look.standing in (Standing.FOREIGN, Standing.UNKNOWN):
+    look = compare_marks(snapshot.identity(file), read_marks(store), is_used=True)
+    is_own = any(mark.database == look.installation.uid for mark in look.marks)
+    if look.standing in (Standing.FOREIGN, Standing.UNKNOWN) and not is_own:
         why = look.why.replace("this is", "the backup is of")
         raise CommandFailed(f"the store must be empty, or that of the backup, got {store.url}: {why}; --store URL")
     return look

@@ -32,7 +32,7 @@ Three more conditions make fewer objects deletable. Nothing above depends on the
   An upload makes an object young (1), so the delay starts again. A restored backup may have notes from before it was
   made. Each is about an object that nothing has used since, or about one whose modification time is different now. So
   objects that are newer than the backup are first noted after the restore.
-- Ownership. Nothing is deleted unless the store's mark is this database's: see ownership.py. The mark is compared
+- Ownership. Nothing is deleted unless all marks in the store are this database's: see ownership.py. They are compared
   before each step, and once a second while objects are deleted.
 - Backups. A backup places a hold in the store, then takes a snapshot of the database, then copies what the snapshot
   refers to, then removes the hold. A step looks for holds after it has read what the database refers to, and before it
@@ -73,7 +73,7 @@ _BATCH = 500  # deletions a step
 _PAGE = 500  # rows a read or a write
 _NOTES = 10_000  # objects put into quarantine a step
 _STEP_SECONDS = 20.0
-_LOOK_SECONDS = 1.0  # between looks at the store's mark while objects are deleted
+_LOOK_SECONDS = 1.0  # between looks at the store's marks while objects are deleted
 _ABANDONED_US = 240 * SECOND  # _STEP_SECONDS, the last deletion's retries, and a margin
 
 
@@ -81,7 +81,7 @@ class Collector:
     """Passes over the store every six hours. Each step does a part of it.
 
     Args:
-        ownership: compares the store's mark with the database.
+        ownership: compares the store's marks with the database.
         server: this server's name among those of the database.
         quarantine_us: how long an object must have been garbage before it is deleted.
     """
@@ -105,13 +105,13 @@ class Collector:
         self._parts: list[str] = []  # that this pass has not done yet
         self._next_us = 0
 
-    async def step(self, mark: bytes) -> None:
-        """Deletes a batch, if a pass is due. `mark` is the store's, which is this database's. Raises StoreUnavailable,
-        after which the step is repeated, and StoreNotOwned."""
+    async def step(self) -> None:
+        """Deletes a batch, if a pass is due. Raises StoreUnavailable, after which the step is repeated, and
+        StoreNotOwned."""
         if self._parts:
-            await self._go_on(self._parts[0], mark)
+            await self._go_on(self._parts[0])
         elif self._clock() >= self._next_us:
-            await self._ownership.renew()
+            await self._ownership.cover()
             await asyncio.to_thread(self._store.remove_torn, self._clock() - GRACE_US)
             self._parts = list(_PARTS)
             self._next_us = self._clock() + _EVERY_US
@@ -120,25 +120,25 @@ class Collector:
         """The next step begins a pass."""
         self._parts, self._next_us = [], 0
 
-    async def _go_on(self, part: str, mark: bytes) -> None:
+    async def _go_on(self, part: str) -> None:
         collect = {_ATTEMPTS: self._collect_attempts, _UPLOADS: self._collect_uploads}.get(part)
-        if await (self._collect_contents(part, mark) if collect is None else collect(mark)):
+        if await (self._collect_contents(part) if collect is None else collect()):
             self._parts.pop(0)
 
     async def _old(self, folder: str) -> list[Entry]:
         before = self._clock() - GRACE_US
         return await asyncio.to_thread(lambda: [e for e in self._store.list(folder) if e.modified_us < before])
 
-    async def _collect_uploads(self, mark: bytes) -> bool:
+    async def _collect_uploads(self) -> bool:
         by_uid = {entry.key.removeprefix(_UPLOADS): entry for entry in await self._old(_UPLOADS)}
         uids, garbage = list(by_uid), []
         for start in range(0, len(uids), _PAGE):
             page = uids[start : start + _PAGE]
             known = await self._db.read(uploads.known_uids, page)
             garbage += [by_uid[uid] for uid in page if uid not in known]
-        return await self._delete_due(_UPLOADS, garbage, mark)
+        return await self._delete_due(_UPLOADS, garbage)
 
-    async def _collect_attempts(self, mark: bytes) -> bool:
+    async def _collect_attempts(self) -> bool:
         old = await self._old(_ATTEMPTS)
         by_attempt: dict[str, list[Entry]] = {}
         for entry in old:
@@ -155,21 +155,21 @@ class Collector:
                     for entry in by_attempt[uid]
                     if _checkpoint(entry.key) not in committed and log_chunk_uid(entry.key) not in chunks
                 ]
-        return await self._delete_due(_ATTEMPTS, garbage, mark)
+        return await self._delete_due(_ATTEMPTS, garbage)
 
-    async def _delete_due(self, part: str, garbage: list[Entry], mark: bytes) -> bool:
+    async def _delete_due(self, part: str, garbage: list[Entry]) -> bool:
         due, all_noted = await self._due(part, garbage)
-        deleted = await asyncio.to_thread(self._delete, due, mark)
+        deleted = await asyncio.to_thread(self._delete, due)
         return all_noted and deleted < _BATCH
 
-    async def _collect_contents(self, digit: str, mark: bytes) -> bool:
+    async def _collect_contents(self, digit: str) -> bool:
         now = self._clock()
         oldest = await self._db.read(janitor.oldest_live_attempt_us)
         before = (now if oldest is None else min(now, oldest)) - GRACE_US
         kept = await self._references(digit)
         garbage = await asyncio.to_thread(lambda: list(self._garbage(digit, before, kept)))
         due, all_noted = await self._due(digit, garbage)
-        deleted = await asyncio.to_thread(self._delete_contents, digit, before, kept, due, mark) if due else 0
+        deleted = await asyncio.to_thread(self._delete_contents, digit, before, kept, due) if due else 0
         return all_noted and deleted < _BATCH
 
     async def _references(self, digit: str) -> set[str]:
@@ -210,22 +210,22 @@ class Collector:
                 if entry.modified_us < before_us and entry.key.rpartition("/")[2] not in kept:
                     yield entry
 
-    def _delete_contents(self, digit: str, before_us: int, kept: set[str], due: list[Entry], mark: bytes) -> int:
+    def _delete_contents(self, digit: str, before_us: int, kept: set[str], due: list[Entry]) -> int:
         deletable = set(due)
         with self._flag():
-            return self._delete((entry for entry in self._garbage(digit, before_us, kept) if entry in deletable), mark)
+            return self._delete(entry for entry in self._garbage(digit, before_us, kept) if entry in deletable)
 
-    def _delete(self, entries: Iterable[Entry], mark: bytes) -> int:
+    def _delete(self, entries: Iterable[Entry]) -> int:
         """Deletes up to a batch of objects, for a bounded time; returns how many. Raises StoreUnavailable if the
-        store's mark is no longer this one, or a backup is being made."""
+        store no longer belongs to this database, or a backup is being made."""
         deleted, began, looked = 0, time.monotonic(), float("-inf")
         for entry in entries:
             now = time.monotonic()
             if deleted == _BATCH or now > began + _STEP_SECONDS:
                 break
             if now > looked + _LOOK_SECONDS:
-                if not self._ownership.may_delete(mark):
-                    why = "its mark has changed, or a backup has begun, so nothing more is deleted"
+                if not self._ownership.may_delete():
+                    why = "another database has marked it, or a backup has begun, so nothing more is deleted"
                     raise StoreUnavailable(f"{self._store.url}: {why}")
                 looked = now
             self._store.delete(entry.key)

@@ -1,4 +1,7 @@
-"""Submits created attempts to the executor. Repeating it is harmless: the same ref is the same attempt."""
+"""Submits created attempts to the executor. Repeating it is harmless: the same ref is the same attempt.
+
+No attempt is submitted before the store has a mark that covers it: see ownership.py. So attempts wait for the store.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Mapping
 from mvprune.common import tracing
 from mvprune.v1 import job_pb2
 from mvprune_service.control.loop import for_each
+from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.outages import DatabaseUnavailable
@@ -18,6 +22,7 @@ from mvprune_service.domain.placement import Reserved, workers_of
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch, LaunchRefused
 from mvprune_service.observability import logs, traces
 from mvprune_service.secret import attempt_secret
+from mvprune_service.stores.base import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -26,22 +31,41 @@ class Dispatcher:
     """Submits attempts.
 
     Args:
+        ownership: marks the store.
         environment: variables of every worker: addresses, store, roots.
         python: path of the interpreter on the workers' machines.
     """
 
     def __init__(
-        self, db: Database, executor: Executor, key: bytes, environment: Mapping[str, str], *, python: str
+        self,
+        db: Database,
+        executor: Executor,
+        ownership: Ownership,
+        key: bytes,
+        environment: Mapping[str, str],
+        *,
+        python: str,
     ) -> None:
         self._db = db
         self._executor = executor
+        self._ownership = ownership
+        self._covered: set[str] = set()  # uids of attempts
         self._key = key
         self._environment = dict(environment)
         self._python = python
 
     async def step(self) -> None:
         """One round over attempts that no executor has yet."""
-        await for_each(await self._db.read(records.attempts_to_submit), self._dispatch, (ExecutorUnavailable,))
+        attempts = await self._db.read(records.attempts_to_submit)
+        uids = {live.attempt.uid for live in attempts}
+        if not uids <= self._covered:
+            try:
+                await self._ownership.cover()
+            except StoreUnavailable as error:
+                log.warning("%d attempts wait for the store: %s", len(uids), error)
+                return
+        self._covered = uids
+        await for_each(attempts, self._dispatch, (ExecutorUnavailable,))
 
     async def _dispatch(self, live: Live) -> None:
         try:

@@ -87,12 +87,12 @@ class Janitor:
         """Makes all deletions from the store, and only if the store belongs to this database."""
         await asyncio.to_thread(self._collector.remove_left_flag)
         try:
-            mark = await self._ownership.check()
+            await self._ownership.check()
             if await asyncio.to_thread(self._ownership.is_held):
                 log.info("%s: nothing is deleted while a backup is being made", self._store.url)
                 return
-            await self._drop_checkpoints(mark)
-            await self._collector.step(mark)
+            await self._drop_checkpoints()
+            await self._collector.step()
         except StoreNotOwned as error:
             if str(error) != self._refusal:
                 log.error("%s: %s", self._store.url, error)
@@ -103,9 +103,9 @@ class Janitor:
             self._refusal = ""
             self._problems.clear(_PROBLEM)
 
-    async def _drop_checkpoints(self, mark: bytes) -> None:
+    async def _drop_checkpoints(self) -> None:
         dropped = await self._db.write(janitor.drop_checkpoints, self._clock() - self._checkpoint_us, _CHECKPOINTS)
         for checkpoint in dropped:
-            if not await asyncio.to_thread(self._ownership.may_delete, mark):
+            if not await asyncio.to_thread(self._ownership.may_delete):
                 return  # an object without a row is garbage, which the owner of the store collects
             await asyncio.to_thread(delete_checkpoint, self._store, checkpoint.attempt_uid, checkpoint.step)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -116,6 +116,11 @@ class Database:
             return work(conn, *args, **kwargs)
 
         return await _answer(asyncio.wrap_future(self._readers.submit(OWNER.get(), lambda: self._backend.read(bound))))
+
+    def read_here(self, work: Callable[[Connection], T]) -> T:
+        """Like `read`, on this thread, which is not the event loop's. Blocks."""
+        with _away():
+            return self._backend.read(work)
 
     async def look_up(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Like `read`, for one statement that is fast because of an index."""
@@ -256,8 +261,14 @@ def _open(url: URL) -> Backend:
 
 
 async def _answer(future: asyncio.Future[T]) -> T:
-    try:
+    with _away():
         return await future
+
+
+@contextmanager
+def _away() -> Iterator[None]:
+    try:
+        yield
     except SQLAlchemyError as error:
         if is_away(error):
             raise DatabaseUnavailable(type(getattr(error, "orig", error)).__name__) from error

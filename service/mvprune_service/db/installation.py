@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, select, update
@@ -10,7 +11,7 @@ from sqlalchemy import Connection, delete, select, update
 from mvprune_service.db.database import Tx
 from mvprune_service.db.server_models import INSTALLATION, QUARANTINE
 
-_REMEMBERED = 16  # tokens: replicas may write their marks at the same time
+_REMEMBERED = 64  # tokens: a mark that a replica was slow to write is still known
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Installation:
 
 @dataclass(frozen=True)
 class Mark:
-    """The mark in a store: the database that the store belongs to."""
+    """A mark in a store: this database has stored something there."""
 
     database: str
     generation: int
@@ -37,25 +38,22 @@ def installation(conn: Connection) -> Installation:
     return Installation(row.uid, row.generation, tuple(row.tokens))
 
 
-def next_mark(tx: Tx, seen: str | None) -> Mark | None:
-    """A new mark that replaces the one with the token `seen` in the store (None: the store has none). None if `seen` is
-    not a token of this database."""
+def next_mark(tx: Tx) -> tuple[Mark, Sequence[str]]:
+    """A new mark, and the tokens of the earlier ones that this database remembers."""
     row = tx.conn.execute(select(INSTALLATION).with_for_update()).one()
-    if seen is not None and seen not in row.tokens:
-        return None
-    return _draw(tx, row.uid, row.generation + 1, row.tokens)
+    return _draw(tx, row.uid, row.generation + 1, row.tokens), row.tokens
 
 
 def adopting_mark(tx: Tx, above: int) -> Mark:
-    """A mark for a store that this database adopts. Its generation is greater than `above`, and no earlier copy of this
-    database knows its token. Empties the quarantine: notes under another mark do not count."""
+    """A mark for a store that this database adopts. Its generation is greater than `above`. Empties the quarantine:
+    notes under other marks do not count."""
     row = tx.conn.execute(select(INSTALLATION).with_for_update()).one()
     tx.conn.execute(delete(QUARANTINE))
-    return _draw(tx, row.uid, max(row.generation, above) + 1, [])
+    return _draw(tx, row.uid, max(row.generation, above) + 1, row.tokens)
 
 
 def _draw(tx: Tx, uid: str, generation: int, tokens: list[str]) -> Mark:
-    token = secrets.token_hex(16)
+    token = secrets.token_hex(8)
     known = [*tokens, token][-_REMEMBERED:]
     tx.conn.execute(update(INSTALLATION).values(generation=generation, tokens=known))
     return Mark(uid, generation, token)

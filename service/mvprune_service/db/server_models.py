@@ -53,7 +53,7 @@ class InstallationColumns(TypedColumns):
     uid: Named[str] = Column(Text, primary_key=True)  # random: the same database, whatever its URL, key and home
     # It only grows: on SQLite with each commit, on both databases with each new mark in the store.
     generation: Named[int] = Column(BigInteger)
-    # The tokens of the newest marks that this database wrote to its store. A copy of the database draws others.
+    # The tokens of the newest marks that this database wrote to its store, the newest last. A copy draws others.
     tokens: Named[list[str]] = Column(JSON)
 
 

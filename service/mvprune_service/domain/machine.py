@@ -73,6 +73,8 @@ TRANSITIONS: Mapping[tuple[JobState, Command], JobState] = MappingProxyType(
         (_S.QUEUED, _C.CANCEL): _S.CANCELLED,
         (_S.QUEUED, _C.FAIL): _S.FAILED,
         (_S.STARTING, _C.CLAIM): _S.RUNNING,
+        # The database was put back to a moment before its worker took the lease: see control/ownership.py.
+        (_S.STARTING, _C.OFFER): _S.FINALIZING,
         (_S.STARTING, _C.REQUEUE): _S.QUEUED,
         (_S.STARTING, _C.FAIL): _S.FAILED,
         (_S.STARTING, _C.CANCEL): _S.CANCELLING,

@@ -117,12 +117,17 @@ def _starting(facts: Facts) -> Step | Offer | Fail:
         if facts.attempt is AttemptState.SUBMITTED:
             return Step.OBSERVE
         process = Process(Observation(Phase.UNKNOWN))
+    is_late = facts.now > max(facts.start_deadline_us, facts.amnesty_until)
+    if process.seen.started and not process.is_over and not is_late:
+        return Step.WAIT
+    if facts.result is None:  # it may have one if the database was put back: see control/ownership.py
+        return Step.LOOK
+    if found := _found(facts.result):
+        return found
     if not process.seen.started:
         return Fail(Failure(FailureReason.START_TIMEOUT, counts=False))
     if process.is_over:
         return _lost(process)
-    if facts.now <= max(facts.start_deadline_us, facts.amnesty_until):
-        return Step.WAIT
     # An attempt that waits for resources has not failed, and neither has one that the executor says nothing about.
     counts = bool(facts.refusal) or process.seen.phase not in (Phase.PENDING, Phase.UNKNOWN)
     return Fail(Failure(FailureReason.START_TIMEOUT, facts.refusal, counts=counts), stop=True)

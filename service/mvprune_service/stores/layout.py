@@ -6,7 +6,7 @@
     attempts/UID/checkpoints/...     see checkpoints.py
     attempts/UID/logs/...            see log_chunks.py
     uploads/UID                      a chunk of what a client sent: of one project, known by a row of `upload_chunks`
-    OWNER, collection/flag           see the service's control/collector.py
+    collection/...                   see the service's control/collector.py, control/ownership.py and holds.py
 
 An upload that was cut off has no marker, so nothing refers to what it left.
 """
@@ -26,6 +26,7 @@ from mvprune_service.stores.base import BlobStore, ObjectNotFound, Readable, Sto
 
 MANIFEST_FILE = "manifest.json"
 COLLECTION_KEY = "collection/flag"  # exists while unreferenced blobs and manifests are being deleted
+MARKS = "collection/marks/"  # of the databases that have stored something
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 8 << 20
 _FILES_AT_A_TIME = 4  # each waits for the disk or the network most of the time

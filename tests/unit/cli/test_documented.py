@@ -22,8 +22,9 @@ from mvprune.cli._commands import COMMANDS, COMPLETING
 from mvprune.cli._options import Parser
 from mvprune_migrations import config_for, upgrade
 from mvprune_service.backup.making import make
-from mvprune_service.control.ownership import OWNER_KEY
+from mvprune_service.control.ownership import key_of
 from mvprune_service.db.database import Database
+from mvprune_service.db.installation import Mark
 from mvprune_service.secret import load_key
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import manifest_key
@@ -160,7 +161,7 @@ def _arguments(command: str, folder: Path) -> list[str]:
             alembic.upgrade(config_for(database.engine), "0002")
     if "FOREIGN" in command:
         store = open_store((folder / "store").as_uri())
-        store.put(OWNER_KEY, b'{"database": "other", "generation": 1, "token": ""}')
+        store.put(key_of(Mark("other", 1, "t")), b"")
         with closing(Database(f"sqlite:///{folder / 'mvprune.sqlite'}")) as database:
             upgrade(database.engine)
     folders = dict.fromkeys(("OUT", "OLD", "FOREIGN"), folder)

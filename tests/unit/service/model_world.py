@@ -21,6 +21,7 @@ from mvprune_service.control.dispatcher import Dispatcher
 from mvprune_service.control.finalizer import Finalizer
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.log_mover import LogMover
+from mvprune_service.control.ownership import Ownership
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db.quotas import QueueQuota
@@ -80,7 +81,7 @@ class Plane:
         )
         self.steps: dict[str, Callable[[], _Work]] = {
             "scheduler": Scheduler(db, cluster, clock=clock).step,
-            "dispatcher": Dispatcher(db, cluster, _KEY, {}, python="python").step,
+            "dispatcher": Dispatcher(db, cluster, Ownership(db, store), _KEY, {}, python="python").step,
             "watchdog": Watchdog(db, cluster, store, pace=steady(db, _LEASE), clock=clock).step,
             "finalizer": Finalizer(db, store).step,
             "logs": LogMover(db, store, clock).step,

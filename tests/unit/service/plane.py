@@ -12,6 +12,7 @@ from tests.unit.service.beating import steady
 from mvprune_service.clock import SECOND
 from mvprune_service.control.dispatcher import Dispatcher
 from mvprune_service.control.finalizer import Finalizer
+from mvprune_service.control.ownership import Ownership
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import leases
@@ -33,7 +34,9 @@ class Plane:
     def __init__(self, db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock) -> None:
         self.db, self.executor, self.store, self.clock = db, executor, store, clock
         self.scheduler = Scheduler(db, executor, clock=clock)
-        self.dispatcher = Dispatcher(db, executor, KEY, {"MVPRUNE_STORE": store.url}, python=PYTHON)
+        self.dispatcher = Dispatcher(
+            db, executor, Ownership(db, store), KEY, {"MVPRUNE_STORE": store.url}, python=PYTHON
+        )
         self.restart()
         self.finalizer = Finalizer(db, store)
         clock.pass_seconds(LEASE + 1)  # amnesty is over

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from mvprune.cli import main
 from mvprune_service.check import check
 from mvprune_service.config import CommandFailed, Settings
 from mvprune_service.control.log_mover import LogMover
-from mvprune_service.control.ownership import OWNER_KEY, Ownership, Standing
+from mvprune_service.control.ownership import Ownership, Standing, key_of, read_marks
 from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.installation import Mark
 from mvprune_service.db.integrity import Witness
 from mvprune_service.db.models import ARTIFACTS
 from mvprune_service.db.opening import opened, prepare
@@ -34,6 +36,8 @@ from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.layout import manifest_key, publish
 
 from .plane import artifact
+
+LATER = Mark("", 0, "v2-of-a-later-version")
 
 
 @pytest.fixture
@@ -49,7 +53,7 @@ def own(url: str, store: BlobStore, *marks: int) -> None:
         async def mark() -> None:
             await Ownership(db, store).check()
             for _ in marks:
-                await Ownership(db, store).renew()
+                await Ownership(db, store).cover()
 
         asyncio.run(mark())
 
@@ -89,17 +93,17 @@ def test_adopting_says_what_it_finds_and_needs_a_yes(
     with opened(url) as db:
         prepare(db, migrate=False)
     given = ("adopt-store", "--database-url", url, "--store", store.url, "--home", str(tmp_path))
-    before = store.get(OWNER_KEY)
+    before = read_marks(store)
     code, out, _ = run(capsys, *given)
     assert code == 2
     assert "objects     2 of artifacts; this database refers to none of 2" in out
     assert "the store belongs to database" in out
     assert out.endswith("nothing was changed; --yes adopts the store\n")
-    assert store.get(OWNER_KEY) == before
+    assert read_marks(store) == before
     code, out, _ = run(capsys, *given, "--yes", "-o", "json")
     told = json.loads(out)
     assert (code, told["adopted"], told["standing"], told["lost"]) == (0, True, "foreign", None)
-    assert told["marked_by"] == json.loads(before)["database"] != told["database"]
+    assert told["marked_by"] == before[0].database != told["database"]
     assert standing(url, store) is Standing.OURS
     assert run(capsys, *given)[:2][0] == 0
     assert run(capsys, *given, "--yes")[1].endswith("nothing to do\n")
@@ -144,12 +148,12 @@ def test_a_database_that_a_server_uses_is_not_adopted_behind_its_back(
     url = f"sqlite:///{tmp_path / 'x.sqlite'}"
     with opened(url) as db:
         prepare(db, migrate=False)
-        store.put(OWNER_KEY, b"of an earlier version")
+        store.put(key_of(LATER), b"")
         words = ("adopt-store", "--home", str(tmp_path), "--database-url", url, "--store", store.url)
         assert run(capsys, *words)[0] == 2, "it can be looked at"
         code, _, error = run(capsys, *words, "--yes")
         assert (code, "another server uses the database" in error) == (1, True)
-    assert store.get(OWNER_KEY) == b"of an earlier version"
+    assert read_marks(store) == [LATER]
 
 
 def settings(tmp_path: Path, url: str, store: BlobStore) -> Settings:
@@ -161,8 +165,10 @@ async def test_a_database_older_than_its_store_is_refused_until_it_is_adopted(
     url: str, store: BlobStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await asyncio.to_thread(own, url, store)
-    mark = json.loads(store.get(OWNER_KEY))
-    store.put(OWNER_KEY, json.dumps({**mark, "generation": mark["generation"] + 100, "token": "later"}).encode())
+    (mark,) = read_marks(store)
+    store.delete(key_of(mark))
+    later = replace(mark, generation=mark.generation + 100, token="later")
+    store.put(key_of(later), b"")
     with pytest.raises(StartError) as caught:
         async with Service(settings(tmp_path, url, store)):
             pass
@@ -172,20 +178,20 @@ async def test_a_database_older_than_its_store_is_refused_until_it_is_adopted(
     assert (await asyncio.to_thread(run, capsys, *words))[0] == 0
     async with Service(settings(tmp_path, url, store)):
         pass
-    assert json.loads(store.get(OWNER_KEY))["generation"] > mark["generation"] + 100
+    assert read_marks(store)[0].generation > later.generation
 
 
 async def test_another_database_serves_and_says_that_it_deletes_nothing(
     url: str, store: BlobStore, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(own, f"sqlite:///{tmp_path / 'old.sqlite'}", store)
-    before = store.get(OWNER_KEY)
+    before = read_marks(store)
     async with Service(settings(tmp_path, url, store)) as service:
         await asyncio.to_thread(
             until, lambda: "garbage collection" in service.components.problems.texts(), "it says so"
         )
         assert "the store belongs to database" in service.components.problems.texts()["garbage collection"]
-    assert store.get(OWNER_KEY) == before
+    assert read_marks(store) == before
 
 
 def test_lost_commits_are_accepted_knowingly_and_the_wal_is_kept(
@@ -304,10 +310,10 @@ def test_a_check_finds_what_the_store_has_lost(url: str, store: BlobStore, tmp_p
         assert code == 1
         assert problem.startswith(f"artifact {sha256} of projects/p: {told}")
     store.delete(manifest_key(sha256))
-    store.put(OWNER_KEY, b"?")
+    store.put(key_of(LATER), b"")
     code, out, _ = run(capsys, *words)
     assert json.loads(out)["problems"] == [
-        f"the store {store.url}: the store's mark is of an earlier version",
+        f"the store {store.url}: the store has a mark of another version",
         f"artifact {sha256} of projects/p: manifest {sha256} is missing",
     ]
 

@@ -25,10 +25,11 @@ from mvprune_service.clock import system_clock
 from mvprune_service.control.finalizer import Finalizer
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.log_mover import LogMover
-from mvprune_service.control.ownership import OWNER_KEY
+from mvprune_service.control.ownership import key_of, read_marks
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
+from mvprune_service.db.installation import Mark
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.opening import opened
 from mvprune_service.db.schema import METADATA
@@ -201,8 +202,8 @@ def test_what_is_newer_than_the_backup_is_reported_and_kept(on_sqlite: New, plac
     other.store = server.store
     code, told, _ = other.run("restore", place)
     assert (code, told["owns_store"], len(told["newer_artifacts"])) == (0, False, 1)
-    before = {entry.key for entry in server.store.list("")}
-    assert told["newer_objects"] == len(before - {OWNER_KEY}) - told["objects"] - 1, "and the marker of job a"
+    before, marks = {entry.key for entry in server.store.list("")}, set(map(key_of, read_marks(server.store)))
+    assert told["newer_objects"] == len(before - marks) - told["objects"] - 1, "and the marker of job a"
 
     async def collect(load: Load) -> None:
         clock, problems = TestClock(system_clock()), Problems()
@@ -226,10 +227,10 @@ def test_a_restore_refuses_what_is_in_use(new: New, place: Path) -> None:
     (other.home / "key").write_bytes(b"another key" * 10)
     assert "must not exist, or be that of the backup" in other.run("restore", place)[2]
     (other.home / "key").unlink()
-    other.store.put(OWNER_KEY, b'{"database": "other", "generation": 1, "token": ""}')
+    other.store.put(key_of(Mark("other", 1, "t")), b"")
     code, _, error = other.run("restore", place)
     assert (code, "the store belongs to database other, the backup is of" in error) == (1, True)
-    other.store.delete(OWNER_KEY)
+    other.store.delete(key_of(Mark("other", 1, "t")))
     with opened(other.url) as db:
         if other.url.startswith("sqlite"):
             assert "another server uses the database" in other.run("restore", place)[2]
@@ -316,7 +317,7 @@ def test_a_backup_of_an_older_version_is_migrated(server: Installation, on_sqlit
     assert rows(other.url) == rows(server.url)
 
 
-@pytest.mark.parametrize("key", [OWNER_KEY, "collection/flag", "../key", "blobs/../x"])
+@pytest.mark.parametrize("key", [key_of(Mark("other", 1, "t")), "collection/flag", "../key", "blobs/../x"])
 def test_a_manifest_cannot_name_other_files(server: Installation, on_sqlite: New, place: Path, key: str) -> None:
     name = server.run("backup", place)[1]["backup"]
     manifest = place / "backups" / name / "manifest.json"

@@ -20,10 +20,11 @@ from mvprune_service.clock import SECOND
 from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.log_mover import LogMover
-from mvprune_service.control.ownership import OWNER_KEY, Ownership
+from mvprune_service.control.ownership import Ownership, key_of, read_marks
 from mvprune_service.db import attempt_logs, lifecycle, overview, records
 from mvprune_service.db.attempt_logs import CHUNK_BYTES, KEPT_BYTES, LONG_BYTES
 from mvprune_service.db.database import Database
+from mvprune_service.db.installation import Mark
 from mvprune_service.db.models import LONG_LOGS
 from mvprune_service.ids import JobName
 from mvprune_service.observability.probes import Problems
@@ -212,10 +213,10 @@ async def test_nothing_moves_into_a_store_of_another_database(
 ) -> None:
     await logged.append(LOG)
     await logged.end()
-    mark = b'{"database": "another", "generation": 1, "token": "t"}'
-    store.put(OWNER_KEY, mark)
+    mark = Mark("another", 1, "t")
+    store.put(key_of(mark), b"")
     await mover.step()
-    assert (objects(store), store.get(OWNER_KEY)) == ([], mark)
+    assert (objects(store), read_marks(store)) == ([], [mark])
     assert await logged.rows() == await logged.read() == LOG
 
 

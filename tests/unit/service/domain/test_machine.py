@@ -23,7 +23,13 @@ from mvprune_service.domain.machine import (
 # Written out by hand from the design, not derived from the table under test.
 LEGAL = {
     "QUEUED": {"SCHEDULE": "STARTING", "CANCEL": "CANCELLED", "FAIL": "FAILED"},
-    "STARTING": {"CLAIM": "RUNNING", "REQUEUE": "QUEUED", "FAIL": "FAILED", "CANCEL": "CANCELLING"},
+    "STARTING": {
+        "CLAIM": "RUNNING",
+        "OFFER": "FINALIZING",
+        "REQUEUE": "QUEUED",
+        "FAIL": "FAILED",
+        "CANCEL": "CANCELLING",
+    },
     "RUNNING": {"REQUEUE": "QUEUED", "OFFER": "FINALIZING", "FAIL": "FAILED", "CANCEL": "CANCELLING"},
     "FINALIZING": {"PUBLISH": "SUCCEEDED", "FAIL": "FAILED", "CANCEL": "CANCELLING"},
     "CANCELLING": {"CANCEL": "CANCELLING", "OFFER": "CANCELLING", "PUBLISH": "SUCCEEDED", "STOPPED": "CANCELLED"},

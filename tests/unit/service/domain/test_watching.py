@@ -82,15 +82,20 @@ def test_an_attempt_that_starts(late: bool, amnesty: bool, refusal: str) -> None
             refusal=refusal,
         )
         is_asked = attempt is AttemptState.SUBMITTED
-        if is_asked and process in OVER:
-            expected: Step | Fail = lost(process)
-        elif late and not amnesty:
+        is_over, is_late = is_asked and process in OVER, late and not amnesty
+        expected: Step | Offer | Fail
+        if result is not NOTHING and (is_over or is_late):
+            expected = Offer("ab") if result is FOUND else CORRUPT
+        elif is_over:
+            expected = lost(process)
+        elif is_late:
             waits = not is_asked or process.seen.phase in (Phase.PENDING, Phase.UNKNOWN)
             failure = Failure(FailureReason.START_TIMEOUT, refusal, counts=bool(refusal) or not waits)
             expected = Fail(failure, stop=True)
         else:
             expected = Step.WAIT
-        assert end(facts, process, result) == ([Step.OBSERVE] if is_asked else [], expected)
+        asked = [Step.OBSERVE] * is_asked + [Step.LOOK] * (is_over or is_late)
+        assert end(facts, process, result) == (asked, expected)
 
 
 @pytest.mark.parametrize("lease", [None, 0, NOW - 1, NOW, NOW + 2 * LEASE, NOW + 2 * LEASE + 1])

@@ -22,6 +22,7 @@ from mvprune_service.api.auth import Authenticator
 from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.uploads import UploadServicer
 from mvprune_service.clock import Clock
+from mvprune_service.control.ownership import Ownership
 from mvprune_service.db.database import Database
 from mvprune_service.db.uploads import Limits
 from mvprune_service.stores.base import BlobStore
@@ -114,7 +115,8 @@ async def sending(
 ) -> AsyncIterator[Sender]:
     """A client of a server that takes uploads."""
     handlers = Handlers(authenticator)
-    servicer = UploadServicer(db, store, limits=Limits(max_bytes, max_parts), upload_days=1.0, clock=clock)
+    limits = Limits(max_bytes, max_parts)
+    servicer = UploadServicer(db, store, Ownership(db, store), limits=limits, upload_days=1.0, clock=clock)
     upload_pb2_grpc.add_UploadServiceServicer_to_server(servicer, handlers)
     async with serving(handlers) as channel:
         yield Sender(upload_pb2_grpc.UploadServiceStub(channel))

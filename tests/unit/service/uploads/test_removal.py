@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from tests.conftest import Tiny
+from tests.copies import copy_database
 
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.errors import ApiError
-from mvprune_service.control.ownership import Ownership
+from mvprune_service.control.ownership import Ownership, Standing, key_of, read_marks
 from mvprune_service.db import uploads
 from mvprune_service.db.database import Database
+from mvprune_service.db.installation import Mark
 from mvprune_service.db.overview import has_stored
 from mvprune_service.ids import UploadName
 from mvprune_service.stores.base import BlobStore
@@ -72,10 +76,30 @@ async def test_what_is_used_stays_with_its_objects_until_its_job_is_deleted(
 async def test_an_object_that_another_database_knows_is_not_deleted(
     world: World, db: Database, store: BlobStore
 ) -> None:
-    store.put("OWNER", b'{"database": "another", "generation": 1, "token": "x"}')
+    store.put(key_of(Mark("another", 1, "x")), b"")
     store.put(upload_key("01890000-0000-7000-8000-000000000000"), b"theirs")
     await collect(world)
     assert len(world.objects()) == 1
+
+
+@only_local
+async def test_a_copy_that_does_not_know_an_upload_does_not_own_its_store(
+    world: World, new_database: Callable[..., str], db: Database, store: BlobStore
+) -> None:
+    await Ownership(db, store).check()
+    before, after = new_database(), new_database()
+    url = db.engine.url.render_as_string(hide_password=False)
+    copy_database(url, before)
+    upload = await world.sender.create(described(SMALL))
+    copy_database(url, after)
+    for content in SMALL.values():
+        await world.sender.put(upload.name, content)
+    marks = read_marks(store)
+    assert not (await world.sender.create(described(SMALL))).missing
+    assert read_marks(store) == marks, "nothing more will be stored"
+    for copy, standing in ((before, Standing.NEWER), (after, Standing.OURS)):
+        with closing(Database(copy)) as other:
+            assert (await Ownership(other, store).look()).standing is standing
 
 
 @only_local
