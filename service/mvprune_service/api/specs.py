@@ -299,6 +299,7 @@ class Checker:
                 self._bad(f"{field}.hub_id", dataset.hub_id, "unset beside train and validation files")
             try:
                 check_hub_id(dataset.hub_id)
+                self._not_opened(f"the data set {dataset.hub_id} of the Hub")
             except InvalidReference as error:
                 self._add(f"{field}.hub_id", str(error))
         elif dataset.train or dataset.validation:
@@ -306,6 +307,8 @@ class Checker:
             validation = self._data_path(f"{field}.validation", dataset.validation)
             if task and train and validation:
                 self._check_files(task, TaskFiles(train, validation), columns)
+            elif train or validation:  # the other one is elsewhere
+                self._not_opened(in_words(dataset.train if train else dataset.validation))
         elif task is None:
             return
         elif task.hub_id is None:
@@ -324,6 +327,11 @@ class Checker:
             return False
         return True
 
+    def _not_opened(self, what: str) -> None:
+        """Notes what only the worker reads."""
+        note = f"not opened here: {what}; the worker checks it"
+        self.notes += () if note in self.notes else (note,)
+
     def _data_path(self, field: str, given: str) -> Path | None:
         """Where a file is that can be read here; None for one in a bucket too."""
         if not given:
@@ -333,7 +341,10 @@ class Checker:
             check_new(given)
             if is_upload(given):
                 return self._sent(given).path_of(given, field.removeprefix("job.spec.dataset."), MAX_CHECKED_BYTES)
-            return None if bucket_path(given, self._roots) else resolve_path(given, self._roots)
+            if bucket_path(given, self._roots) is None:
+                return resolve_path(given, self._roots)
+            self._not_opened(in_words(given))
+            return None
         except InvalidReference as error:
             self._add(field, str(error))
             return None
@@ -352,6 +363,8 @@ class Checker:
             if sum(limits) <= MAX_CHECKED_BYTES:
                 check = partial(_check_once, task.name, files.train, files.validation, more, columns, states)
                 self.notes, self._rows = with_discreet_errors(check, DataError, when=self._roots.discreet)
+            else:
+                self._not_opened(f"the data, as files of more than {MAX_CHECKED_BYTES >> 20} MiB in total")
         except DataError as error:
             name = "train" if Path(error.path) == files.train else "validation"
             given, text = getattr(self._job.spec.dataset, name), str(error)
