@@ -214,8 +214,8 @@ def _set_inputs(tokenizer: Any, *, has_types: bool) -> tuple[str, ...]:
     if given[:1] == [_IDS] and _MASK in given:  # such as RoBERTa with a tokenizer like BERT's
         return ()
     return (
-        f"model_input_names of the tokenizer must begin with {_IDS} and contain {_MASK}, got {', '.join(given)}; it was "
-        f"set to {', '.join(names)}",
+        f"model_input_names of the tokenizer must begin with {_IDS} and contain {_MASK}, got {', '.join(given)}; it "
+        f"was set to {', '.join(names)}",
     )
 
 

@@ -51,7 +51,8 @@ def _create(argv: Sequence[str]) -> None:
 def _line(upload: Upload, *, only_checked: bool) -> str:
     files = f"{len(upload.files)} files, " if upload.kind == Kind.MODEL else ""
     done = "valid" if only_checked else "sent"
-    return f"{done}: {upload.display_name} ({files}{size(upload.total_bytes)})\n{upload.reference}"
+    rows = "; its rows are checked by a job that names it" if upload.kind == Kind.DATA else ""
+    return f"{done}: {upload.display_name} ({files}{size(upload.total_bytes)}){rows}\n{upload.reference}"
 
 
 def _list(argv: Sequence[str]) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mvprune.sources.uploads import Kind
-from mvprune.spec.messages import names_no_model, reader_of
+from mvprune.spec.messages import DEFAULT_OWN_DATA_TASK, names_no_model, reader_of
 from mvprune.spec.parameters import PARAMETERS
 
 _KINDS = {"model": Kind.MODEL, "file": Kind.DATA}  # by the unit of a parameter
 _MASK = "mask_from"
+FILES = ("train", "validation")
+"""Parameters that name a data file."""
 _FIELDS = {  # where a parameter has several
     "teacher": "spec.teacher.model",
     _MASK: "spec.locked_mask.mask_from.model",
@@ -71,6 +74,43 @@ def visit_sweep(options: Mapping[str, Any], visit: Visit) -> Options:
                 _visit_cell(cell, visit, f"sweep.spec.{field}[{index}]") for index, cell in enumerate(given)
             ]
     return visited
+
+
+class DataOptions(NamedTuple):
+    """The options that say what the data of a job is."""
+
+    task: str
+    train: Any
+    validation: Any
+    text_column: str | None
+    text_pair_column: str | None
+    label_column: str | None
+
+    @property
+    def local(self) -> dict[str, Path]:
+        """The files of this machine, by their parameter."""
+        found = {name: local(name, getattr(self, name)) for name in FILES}
+        return {name: one.path for name, one in found.items() if one}
+
+
+def data_of(options: Mapping[str, Any]) -> list[DataOptions]:
+    """The data of a job, or of the points of a sweep, each once."""
+    axes, points = options.get("axes"), options.get("points")
+    of_axes = [
+        [(name, value) for value in values]
+        for name, values in (axes.items() if isinstance(axes, Mapping) else ())
+        if name in DataOptions._fields and isinstance(values, list | tuple)
+    ]
+    cells: Iterator[Mapping[str, Any]] = itertools.chain(
+        map(dict, itertools.product(*of_axes)),
+        (cell for cell in (points if isinstance(points, list | tuple) else ()) if isinstance(cell, Mapping)),
+    )
+    return list(dict.fromkeys(_data_of_job({**options, **cell}) for cell in cells))
+
+
+def _data_of_job(options: Mapping[str, Any]) -> DataOptions:
+    given = {name: options.get(name) or None for name in DataOptions._fields}
+    return DataOptions(**given | {"task": given["task"] or DEFAULT_OWN_DATA_TASK})
 
 
 def _visit_axis(name: str, values: Any, visit: Visit, field: str) -> Any:

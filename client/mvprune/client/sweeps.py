@@ -189,7 +189,9 @@ class SweepCalls(Generic[AnySweep]):
             return sweep_message.extend_sweep_request(name, axes, points, etag, validate_only=validate_only)
 
         options, method = {"axes": axes, "points": points}, self._transport.sweeps.ExtendSweep
-        answer = await self._uploads.call(options, visit_sweep, build, method, on_upload, repeatable=not etag)
+        answer = await self._uploads.call(
+            options, visit_sweep, build, method, on_upload, is_whole=False, repeatable=not etag
+        )
         return self._bound(answer)
 
     async def update_policy(self, name: str, etag: str, **policy: Unpack[PolicyOptions]) -> AnySweep:

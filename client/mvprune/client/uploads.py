@@ -10,13 +10,13 @@ import functools
 import os
 import re
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mvprune.client.convert import time_of
-from mvprune.client.inputs import Local, Options, Visit, local
+from mvprune.client.inputs import DataOptions, Local, Options, Visit, data_of, local
 from mvprune.client.pages import PAGE, pages
 from mvprune.client.transport import Transport
 from mvprune.client.upload_models import Upload, UploadFile, UploadProgress, UploadState
@@ -30,8 +30,10 @@ from mvprune.v1 import upload_pb2
 
 if TYPE_CHECKING:
     from mvprune.client.content import Content
+    from mvprune.client.local_data import LocalData
 
 Report = Callable[[UploadProgress], object]
+_Notes = dict[DataOptions, tuple[str, ...]]
 _Places = list[tuple[str, str]]  # parameters with their fields
 _ROUNDS = 3  # in which a chunk may vanish from the store between its commit and the end
 _LEAST_DIGITS = 8  # of a digest that is cut short
@@ -59,6 +61,7 @@ class UploadCalls:
         method: Any,
         on_upload: Callable[[UploadProgress], None] | None,
         *,
+        is_whole: bool = True,
         repeatable: bool = True,
     ) -> Any:
         """The answer to a request that is made of options, once the server has the local folders and files in them.
@@ -66,6 +69,7 @@ class UploadCalls:
         Args:
             visit_all: replaces values in the options.
             build: makes the request; with `validate_only`, nothing is sent.
+            is_whole: whether the options have all that is said about the data of a job: it is checked then.
 
         Raises:
             InvalidArgument: a local folder or file must not be sent; what `build` raises.
@@ -87,7 +91,8 @@ class UploadCalls:
         if not found:
             return await self._transport.call(method, request, repeatable=repeatable)
         report = self._transport.wire.callback(on_upload or (lambda progress: None))
-        contents = await self._read(found, report)
+        data = [one for one in data_of(options) if one.local] if is_whole else []
+        contents, notes = await self._read(found, data, report)
         request = build(visit_all(options, refer))
         used = {one: places for one, places in found.items() if not all(_is_excluded(field) for _, field in places)}
         sending = [_Sending(contents[one], _parameters(places), report) for one, places in used.items()]
@@ -101,6 +106,10 @@ class UploadCalls:
         for one in sending:
             one.checked(await self._create(one.content, validate_only=True))
         if only_checks:
+            if notes and answer is not None:
+                from mvprune.client.local_data import merge_notes
+
+                merge_notes(answer.notes, notes, [content.display_name for content in contents.values()])
             return answer
         for one in sending:
             await self._send(one)
@@ -121,7 +130,7 @@ class UploadCalls:
         found = sources.Kind(kind) if kind else sources.Kind.MODEL if there.is_dir() else sources.Kind.DATA
         one = Local(found, there)
         report = self._transport.wire.callback(on_progress or (lambda progress: None))
-        content = (await self._read({one: [("", "path")]}, report))[one]
+        content = (await self._read({one: [("", "path")]}, [], report))[0][one]
         sending = _Sending(content, (), report)
         message = await self._create(content, validate_only=True)
         sending.checked(message)
@@ -171,11 +180,23 @@ class UploadCalls:
             raise NotFound(f"no upload of project {self._project} begins with {digest!r}", code="NOT_FOUND")
         return found[0]
 
-    async def _read(self, found: Mapping[Local, _Places], report: Report) -> dict[Local, Content]:
-        """Reads what was found, each with its parameters and fields. Raises InvalidArgument for all that is wrong."""
+    async def _read(
+        self, found: Mapping[Local, _Places], data: Sequence[DataOptions], report: Report
+    ) -> tuple[dict[Local, Content], _Notes]:
+        """Reads what was found, each with its parameters and fields, and checks data files as those of a task.
 
-        def work(cancelled: threading.Event) -> dict[Local, Content]:
+        Returns:
+            The contents, and what is known of the data.
+
+        Raises:
+            InvalidArgument: all that is wrong.
+        """
+
+        def work(cancelled: threading.Event) -> tuple[dict[Local, Content], _Notes]:
+            from mvprune.client.local_data import BadFile  # few need the readers of data
+
             contents: dict[Local, Content] = {}
+            notes: _Notes = {}
             violations: list[FieldViolation] = []
             for one, places in found.items():
                 progress = functools.partial(
@@ -191,9 +212,16 @@ class UploadCalls:
                     contents[one] = self._contents.read(one, read)
                 except InvalidReference as error:
                     violations += [FieldViolation(field, str(error)) for _, field in places]
+            for files in () if violations else data:
+                try:
+                    notes[files] = self._local_data.notes_on(files)
+                except BadFile as error:
+                    named = found[Local(sources.Kind.DATA, error.path)]
+                    fields = [field for parameter, field in named if parameter == error.parameter]
+                    violations += [FieldViolation(field, str(error)) for field in fields]
             if violations:
-                raise InvalidArgument(violations=violations)
-            return contents
+                raise InvalidArgument(violations=list(dict.fromkeys(violations)))
+            return contents, notes
 
         return await self._transport.wire.work(work)
 
@@ -210,6 +238,12 @@ class UploadCalls:
         from mvprune.client.content import Contents  # few need it
 
         return Contents()
+
+    @functools.cached_property
+    def _local_data(self) -> LocalData:
+        from mvprune.client.local_data import LocalData  # few need it
+
+        return LocalData()
 
 
 class _Sending:

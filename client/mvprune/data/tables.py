@@ -60,6 +60,18 @@ class Table:
         return DataError(self.path, message, line=line, unit=self.unit)
 
 
+class NoReader(DataError):
+    """A file that only a package can read which is not installed here.
+
+    Attributes:
+        package: its name.
+    """
+
+    def __init__(self, path: Path, message: str, *, package: str) -> None:
+        super().__init__(path, message)
+        self.package = package
+
+
 def read_table(path: Path, implied_header: tuple[str, ...] = ()) -> Table:
     """Opens a file by its suffix.
 
@@ -238,7 +250,7 @@ def _parquet(path: Path) -> Table:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise DataError(path, "reading parquet needs pyarrow: pip install pyarrow") from None
+        raise NoReader(path, "reading parquet needs pyarrow: pip install pyarrow", package="pyarrow") from None
     broken = (pyarrow.ArrowException, OSError, ValueError, OverflowError)
     try:
         file = parquet.ParquetFile(path)

@@ -137,6 +137,11 @@ def is_sent(name: str) -> bool:
     return PurePosixPath(name).suffix in MODEL_SUFFIXES
 
 
+def is_not_sent_yet(parameter: str, name: str) -> str:
+    """The note of a server that was asked about a job whose model or data it does not have yet."""
+    return f"{parameter}: {name} is checked when it has been sent"
+
+
 def not_sent(folder: Path) -> list[str]:
     """The names in a model's folder that are not sent, subfolders with a '/' at the end. Hidden ones are left out."""
     others = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and not _is_wanted(path)]

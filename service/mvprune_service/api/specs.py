@@ -295,6 +295,7 @@ class Checker:
                 self._bad(f"{field}.hub_id", dataset.hub_id, "unset beside train and validation files")
             try:
                 check_hub_id(dataset.hub_id)
+                self._not_opened(f"the data set {dataset.hub_id} of the Hub")
             except InvalidReference as error:
                 self._add(f"{field}.hub_id", str(error))
         elif dataset.train or dataset.validation:
@@ -302,6 +303,8 @@ class Checker:
             validation = self._data_path(f"{field}.validation", dataset.validation)
             if task and train and validation:
                 self._check_files(task, TaskFiles(train, validation), columns)
+            elif train or validation:  # the other one is elsewhere
+                self._not_opened(in_words(dataset.train if train else dataset.validation))
         elif task is None:
             return
         elif task.hub_id is None:
@@ -320,6 +323,11 @@ class Checker:
             return False
         return True
 
+    def _not_opened(self, what: str) -> None:
+        """Notes what only the worker reads."""
+        note = f"not opened here: {what}; the worker checks it"
+        self.notes += () if note in self.notes else (note,)
+
     def _data_path(self, field: str, given: str) -> Path | None:
         """Where a file is that can be read here; None for one in a bucket too."""
         if not given:
@@ -329,7 +337,10 @@ class Checker:
             check_new(given)
             if is_upload(given):
                 return self._sent(given).path_of(given, field.removeprefix("job.spec.dataset."), MAX_CHECKED_BYTES)
-            return None if bucket_path(given, self._roots) else resolve_path(given, self._roots)
+            if bucket_path(given, self._roots) is None:
+                return resolve_path(given, self._roots)
+            self._not_opened(in_words(given))
+            return None
         except InvalidReference as error:
             self._add(field, str(error))
             return None
@@ -346,10 +357,9 @@ class Checker:
             self._add_data_error(Problem(str(error.path), str(error), is_of_train=error.path == files.train))
             return
         states = tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
-        if sum(expanded_limit(path, one.st_size) for path, one in zip(files.paths, found, strict=True)) > (
-            MAX_CHECKED_BYTES
-        ):
-            self._note_unchecked(f"they may have more than {MAX_CHECKED_BYTES:,} bytes")
+        limits = (expanded_limit(path, one.st_size) for path, one in zip(files.paths, found, strict=True))
+        if sum(limits) > MAX_CHECKED_BYTES:
+            self._not_opened(f"the data, as files of more than {MAX_CHECKED_BYTES >> 20} MiB in total")
             return
         wanted = Files(
             task.name, files.train, files.validation, files.more_validation, columns, discreet=self._roots.discreet

@@ -23,7 +23,7 @@ from mvprune.data.textfiles import suffix_of
 from mvprune.sources.known_models import ModelSize
 from mvprune.sources.model_folder import MAX_HEADER_BYTES
 from mvprune.sources.references import InvalidReference
-from mvprune.sources.uploads import CHUNK_BYTES, File, Kind, Reference, parse
+from mvprune.sources.uploads import CHUNK_BYTES, File, Kind, Reference, is_not_sent_yet, parse
 from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.db import uploads
 from mvprune_service.db.database import Database
@@ -233,8 +233,7 @@ class Uploaded:
         if found is None:
             return None
         if found.row.total_bytes > limit:
-            note = f"{what}: {reference.name} has more than {limit:,} bytes; the worker checks it"
-            self.notes += [note] if note not in self.notes else []
+            self._note(f"not opened here: {reference.name}, larger than {limit >> 20} MiB; the worker checks it")
             return None
         if reference.digest not in self._paths:
             try:
@@ -270,7 +269,9 @@ class Uploaded:
         """Notes that an upload is not complete. Raises InvalidReference where it must be."""
         if not self._may_be_missing:
             raise InvalidReference(str(NoUpload(str(reference))))
-        note = f"{what}: {reference.name} is checked when it has been sent"
+        self._note(is_not_sent_yet(what, reference.name))
+
+    def _note(self, note: str) -> None:
         self.notes += [note] if note not in self.notes else []
 
 

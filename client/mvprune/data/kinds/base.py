@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from mvprune.common.excerpts import shown
 from mvprune.data.columns import Columns
-from mvprune.data.tables import Table
-from mvprune.data.textfiles import DataError
+from mvprune.data.tables import TABLES, Table, read_table
+from mvprune.data.textfiles import DataError, suffix_of
 
 GLUE = "nyu-mll/glue"
 
@@ -58,6 +58,7 @@ class Kind(ABC, Generic[Source]):
         head: the ending of the classes of transformers that solve it, as SequenceClassification.
         pipeline: its pipeline tag on the hub.
         columns: the names of columns that a user may give, as fields of `Columns`; () where they are fixed.
+        tables: the suffixes of files that are tables; those with other suffixes have a format of the kind's own.
         min_tokens: the length of input that a model of this kind must at least take.
         not_distilled: why a student cannot learn from a teacher, as the rest of a sentence; "" where it can.
         rows_are_examples: whether each row of the data is one example, or at least about one.
@@ -71,6 +72,7 @@ class Kind(ABC, Generic[Source]):
     head: ClassVar[str]
     pipeline: ClassVar[str]
     columns: ClassVar[tuple[str, ...]]
+    tables: ClassVar[tuple[str, ...]] = TABLES
     min_tokens: ClassVar[int] = 0
     not_distilled: ClassVar[str] = ""
     rows_are_examples: ClassVar[bool] = True
@@ -89,14 +91,28 @@ class Kind(ABC, Generic[Source]):
                 rule = f"must not be given for the task {task.name}, which has {takes}"
                 raise DataError(path, f"{field.name}_column {rule}, got {shown(given)}")
 
-    @abstractmethod
+    def is_table(self, path: Path) -> bool:
+        """Whether a file is a table, by its suffix."""
+        return suffix_of(path) in self.tables
+
     def read_file(self, task: Task, path: Path, columns: Columns) -> Source:
         """The examples in a file, not yet checked against the task. Raises DataError."""
+        if self.is_table(path):
+            return self.read_table(read_table(path, task.implied_header), columns)
+        return self.read_other(path, columns)
+
+    def read_other(self, path: Path, columns: Columns) -> Source:
+        """The examples in a file that is no table. Raises DataError; by default for every such file."""
+        return self.read_table(read_table(path), columns)
 
     @abstractmethod
     def read_table(self, table: Table, columns: Columns) -> Source:
         """The examples in a table, such as the rows of a data set of the hub, not yet checked against the task. Raises
         DataError."""
+
+    def check_examples(self, task: Task, source: Source, columns: Columns) -> None:
+        """Checks each example of a source that is only a part of the data, as far as `read_file` and `read_table` have
+        not. Raises DataError."""
 
     @abstractmethod
     def data(

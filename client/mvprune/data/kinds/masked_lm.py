@@ -14,8 +14,8 @@ from mvprune.common.excerpts import shown
 from mvprune.data.columns import Columns, Found, check_late, find_column
 from mvprune.data.kinds.base import Kind, Task
 from mvprune.data.reading import Reading, columns_read
-from mvprune.data.tables import TABLES, Table, checked_text, read_table
-from mvprune.data.textfiles import DataError, read_lines, suffix_of
+from mvprune.data.tables import Table, checked_text
+from mvprune.data.textfiles import DataError, read_lines
 
 TEXTS = ("text", "passage", "content", "document", "body", "sentence", "abstract")
 
@@ -69,10 +69,8 @@ class MaskedLM(Kind[Passages]):
     rows_are_examples: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset({"perplexity"})
 
-    def read_file(self, task: Task, path: Path, columns: Columns) -> Passages:
-        """The texts of a table (by its suffix), or else the lines of a text file that are not blank."""
-        if suffix_of(path) in TABLES:
-            return self.read_table(read_table(path), columns)
+    def read_other(self, path: Path, columns: Columns) -> Passages:
+        """The lines of a text file that are not blank."""
         if columns != Columns():
             raise DataError(path, f"text_column must not be given for a text file, got {shown(columns.text)}")
         return _some(path, (text for _, line in read_lines(path) if (text := line.strip())))

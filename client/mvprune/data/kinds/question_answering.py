@@ -18,10 +18,9 @@ from mvprune.common.excerpts import listed, shown
 from mvprune.data.columns import Columns
 from mvprune.data.kinds.base import Kind, Task
 from mvprune.data.reading import Reading, shared
-from mvprune.data.tables import Table, flaw_of_text, read_table
-from mvprune.data.textfiles import DataError, check_file, read_bytes, suffix_of
+from mvprune.data.tables import Table, flaw_of_text
+from mvprune.data.textfiles import DataError, check_file, read_bytes
 
-_OF_ROWS = (".jsonl", ".ndjson", ".parquet")
 _COLUMNS = ("id", "question", "context", "answers")
 _NEEDED = "id, question, context and answers"
 
@@ -87,17 +86,19 @@ class QuestionAnswering(Kind[Questions]):
     head: ClassVar[str] = "QuestionAnswering"
     pipeline: ClassVar[str] = "question-answering"
     columns: ClassVar[tuple[str, ...]] = ()
+    tables: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".parquet")
     has_windows: ClassVar[bool] = True
     min_tokens: ClassVar[int] = 24  # the end of a question and some of its context
 
-    def read_file(self, task: Task, path: Path, columns: Columns) -> Questions:
-        """The questions of a file in SQuAD's own format, or of a table of rows as on the hub, by its suffix."""
-        if suffix_of(path) in _OF_ROWS:
-            return self.read_table(read_table(path), columns)
+    def read_other(self, path: Path, columns: Columns) -> Questions:
+        """The questions of a file in SQuAD's own format."""
         return Questions(path, _in_file(path))
 
     def read_table(self, table: Table, columns: Columns) -> Questions:
         return Questions(table.path, _in_table(table))
+
+    def check_examples(self, task: Task, source: Questions, columns: Columns) -> None:
+        _checked(task, source)
 
     def data(
         self, task: Task, train: Questions, validation: Questions, columns: Columns, more: Mapping[str, Questions]

@@ -396,6 +396,27 @@ def test_the_columns_that_are_read_are_told(tiny: Tiny, tmp_path: Path) -> None:
         )
 
 
+def test_the_answer_says_which_data_only_the_worker_opens(tiny: Tiny) -> None:
+    def notes(dataset: dict[str, str]) -> tuple[str, ...]:
+        spec = job_pb2.CompressionSpec(
+            model="tiny-bert", task="text-classification", dataset=dataset, target_density=0.1, movement={}
+        )
+        roots = Roots(models=tiny.models, allowed=(tiny.train.parent,), buckets=("s3://ours",))
+        checker = Checker(job_pb2.Job(spec=spec), "", roots)
+        checker.check()
+        assert not checker.violations
+        return checker.notes
+
+    here, there = server_path(tiny.train), "s3://ours/dev.csv"
+    assert notes({"train": here, "validation": there}) == (
+        f"not opened here: {there}; the worker checks it",
+        f"not opened here: {here}; the worker checks it",
+    )
+    assert notes({"hub_id": "stanfordnlp/imdb"}) == (
+        "not opened here: the data set stanfordnlp/imdb of the Hub; the worker checks it",
+    )
+
+
 def test_named_columns_are_those_of_a_tasks_own_files_too(tiny: Tiny, tmp_path: Path) -> None:
     folder = tmp_path / "data" / "SST-2"
     folder.mkdir(parents=True)

@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
 from mvprune.common.excerpts import listed, shown
@@ -16,7 +15,7 @@ from mvprune.data.columns import Columns, Found, check_late, find_columns
 from mvprune.data.kinds.base import Kind, Task
 from mvprune.data.kinds.classification.labels import BadLabel, Classes, Label, discovered, read_label
 from mvprune.data.reading import Reading, alike, columns_read, name_of, notes_on_spelling, shared, spelled
-from mvprune.data.tables import Table, checked_text, read_table
+from mvprune.data.tables import Table, checked_text
 from mvprune.data.textfiles import DataError
 
 LARGEST_VALUE = 1e15  # of a regression's labels: the squares of greater ones are soon too large for float32
@@ -102,9 +101,6 @@ class _Texts(Kind[Table]):
     pipeline: ClassVar[str] = "text-classification"
     columns: ClassVar[tuple[str, ...]] = ("text", "text_pair", "label")
 
-    def read_file(self, task: Task, path: Path, columns: Columns) -> Table:
-        return read_table(path, task.implied_header)
-
     def read_table(self, table: Table, columns: Columns) -> Table:
         return table
 
@@ -122,6 +118,11 @@ class Classification(_Texts):
     """
 
     name: ClassVar[str] = "classification"
+
+    def check_examples(self, task: Task, source: Table, columns: Columns) -> None:
+        rows = _collect(task, source, columns, minimum=1, named=not task.labels)
+        if task.labels:
+            _numbered(rows, _classes(task, rows))
 
     def data(
         self, task: Task, train: Table, validation: Table, columns: Columns, more: Mapping[str, Table]
@@ -159,6 +160,9 @@ class Regression(_Texts):
     def beyond_limit(self, data: ClassificationData) -> str:
         least, most = min(data.train.labels), max(data.train.labels)
         return "" if least >= 0 and most <= 1 else f"values from {least:g} to {most:g}"
+
+    def check_examples(self, task: Task, source: Table, columns: Columns) -> None:
+        _values(_collect(task, source, columns, minimum=1, named=False))
 
     def data(
         self, task: Task, train: Table, validation: Table, columns: Columns, more: Mapping[str, Table]

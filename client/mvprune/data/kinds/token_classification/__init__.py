@@ -26,8 +26,9 @@ class TokenClassification(Kind[Sentences]):
     head: ClassVar[str] = "TokenClassification"
     pipeline: ClassVar[str] = "token-classification"
     columns: ClassVar[tuple[str, ...]] = ("text", "label")
+    tables: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json", ".parquet")
 
-    def read_file(self, task: Task, path: Path, columns: Columns) -> Sentences:
+    def read_other(self, path: Path, columns: Columns) -> Sentences:
         return sentences_in_file(path, columns)
 
     def read_table(self, table: Table, columns: Columns) -> Sentences:

@@ -17,13 +17,11 @@ from pathlib import Path
 
 from mvprune.common.excerpts import shown
 from mvprune.data.columns import Columns
-from mvprune.data.kinds.token_classification.sentences import Sentences, sentences_in_table
+from mvprune.data.kinds.token_classification.sentences import Sentences
 from mvprune.data.kinds.token_classification.tagschemes import looks_like_a_tag
 from mvprune.data.reading import name_of, notes_on_spelling, spelled
-from mvprune.data.tables import read_table
-from mvprune.data.textfiles import DataError, read_lines, suffix_of
+from mvprune.data.textfiles import DataError, read_lines
 
-_OF_LISTS = (".jsonl", ".ndjson", ".json", ".parquet")
 _DOCUMENT = "-DOCSTART-"
 _CONLL_U = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 # CoNLL-U: a token of several words, which follow it, and a word that is not in the text.
@@ -55,9 +53,7 @@ class _Sentence:
 
 
 def sentences_in_file(path: Path, columns: Columns) -> Sentences:
-    """The sentences of a CoNLL file, or of a table of lists by its suffix. Raises DataError."""
-    if suffix_of(path) in _OF_LISTS:
-        return sentences_in_table(read_table(path), columns)
+    """The sentences of a CoNLL file. Raises DataError."""
     return _Reader(path, columns).read()
 
 
