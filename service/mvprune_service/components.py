@@ -34,12 +34,14 @@ from mvprune_service.api.artifacts import ArtifactServicer
 from mvprune_service.api.auth import Authenticator
 from mvprune_service.api.catalog import CatalogServicer
 from mvprune_service.api.connections import ConnectionLimit
+from mvprune_service.api.connections import Limits as ConnectionLimits
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.jobs import JobServicer
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.log_reader import LogReader
 from mvprune_service.api.lost_chunks import LostChunks
+from mvprune_service.api.peers import KnownAddresses
 from mvprune_service.api.status import StatusReporter
 from mvprune_service.api.streams import Streams
 from mvprune_service.api.submissions import Submissions, capacity_of
@@ -123,7 +125,8 @@ class Components:
         """Creates the components of a server on open resources. Raises access.MissingRule."""
         access.check_complete((*_CONTRACT, *_WORKER_CONTRACT, _HEALTH, *_REFLECTION))
         db, problems, quota = resources.db, Problems(), QueueQuota(settings.max_queued_jobs)
-        authenticator = Authenticator(db)
+        known = KnownAddresses()
+        authenticator = Authenticator(db, known=known)
         required = ports.is_auth_required(settings)
         streams = Streams(settings.max_streams or (_STREAMS_OF_TOKEN if required else _STREAMS_OF_ADDRESS))
         clients = Handlers(
@@ -136,7 +139,7 @@ class Components:
         admin = AdminServicer(db, authenticator, status.status)
         closing = _add_client_services(clients, settings, resources, quota, admin, lost)
         pace = Pace(db, heartbeat_seconds=settings.heartbeat_seconds, lease_seconds=settings.lease_seconds)
-        worker = WorkerServicer(db, resources.key, lost, pace=pace)
+        worker = WorkerServicer(db, resources.key, lost, pace=pace, known=known)
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, workers)
         for each in (clients, workers):
             health_pb2_grpc.add_HealthServicer_to_server(health.servicer, each)
@@ -148,7 +151,7 @@ class Components:
             workers,
             health,
             Loops(problems),
-            _schedule(settings, resources, problems, streams, quota, pace),
+            _schedule(settings, resources, problems, streams, quota, pace, known),
             Gauges(
                 Probe("database", lambda: db.read(overview.overview, overview.LIVE_JOBS), problems),
                 status.capacity,
@@ -220,7 +223,13 @@ def _add_client_services(
 
 
 def _schedule(
-    settings: Settings, resources: Resources, problems: Problems, streams: Streams, quota: QueueQuota, pace: Pace
+    settings: Settings,
+    resources: Resources,
+    problems: Problems,
+    streams: Streams,
+    quota: QueueQuota,
+    pace: Pace,
+    known: KnownAddresses,
 ) -> tuple[Loop, ...]:
     db, store, executor = resources.db, resources.store, resources.executor
     scheduler = Scheduler(
@@ -243,10 +252,13 @@ def _schedule(
         upload_days=settings.upload_days,
         quarantine_days=settings.quarantine_days,
     )
-    connections = ConnectionLimit(
-        [ports.port_of(address) for address in (resources.address, resources.worker_address)],
+    limits = ConnectionLimits(
         ports.max_connections_per_address(settings),
+        ports.strangers_connections(settings),
+        ports.max_connections(settings),
     )
+    listening = {ports.port_of(resources.address): "clients", ports.port_of(resources.worker_address): "workers"}
+    connections = ConnectionLimit(listening, limits, known, problems)
     changes, unchanging = resources.changes, Changes()  # the latter wakes no loop before its interval ends
     return (
         Loop("sweeps", Expander(db, quota).step, changes, _LOOP_SECONDS),

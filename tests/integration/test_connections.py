@@ -7,6 +7,7 @@ import resource
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -16,12 +17,17 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from prometheus_client import REGISTRY
 
+from mvprune.v1 import admin_pb2, admin_pb2_grpc
+from mvprune_service.api import connections, ports
 from mvprune_service.api import handlers as handlers_module
-from mvprune_service.api import ports
-from mvprune_service.api.connections import ConnectionLimit
+from mvprune_service.api.connections import ConnectionLimit, Limits, _share
 from mvprune_service.api.handlers import Handlers
+from mvprune_service.api.peers import KnownAddresses, network_of
+from mvprune_service.clock import SECOND
 from mvprune_service.observability.descriptors import raise_limit
+from mvprune_service.observability.probes import Problems
 
 from ..neighbours import free_ports
 from ..waiting import PATIENCE, until, until_true
@@ -146,6 +152,13 @@ async def listening(max_connections: int, handlers: Handlers | None = None) -> A
         await server.stop(None)
 
 
+def limit_of(
+    address: str, of_address: int, *, of_strangers: int = 64, known: KnownAddresses | None = None
+) -> ConnectionLimit:
+    """The limits of a port that takes 64 connections."""
+    return ConnectionLimit({ports.port_of(address): "clients"}, Limits(of_address, of_strangers, 64), known)
+
+
 async def step_until(limit: ConnectionLimit, count: int) -> None:
     """Looks at the connections until the server has so many: it accepts and closes them when it gets to it."""
     async with asyncio.timeout(PATIENCE):
@@ -156,7 +169,7 @@ async def step_until(limit: ConnectionLimit, count: int) -> None:
 async def test_an_address_has_only_so_many_connections(caplog: pytest.LogCaptureFixture) -> None:
     """The oldest of them stay, and other addresses keep theirs."""
     async with listening(max_connections=64) as address:
-        limit = ConnectionLimit([ports.port_of(address)], 4)
+        limit = limit_of(address, 4)
         first = [connect(address, "127.0.0.2") for _ in range(3)]
         others = [connect(address, "127.0.0.3") for _ in range(4)]
         await all_connected(*first, *others)
@@ -183,7 +196,7 @@ async def test_an_address_has_only_so_many_connections(caplog: pytest.LogCapture
 
 async def test_an_address_that_stays_at_its_limit_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     async with listening(max_connections=64) as address:
-        limit = ConnectionLimit([ports.port_of(address)], 2)
+        limit = limit_of(address, 2)
         kept = [connect(address) for _ in range(2)]
         await all_connected(*kept)
         await step_until(limit, 2)
@@ -227,6 +240,121 @@ def test_one_address_does_not_fill_a_port(server: Server) -> None:
         until(lambda: answers(server.address), "another address was answered")
     for connection in flood:
         connection.close()
+
+
+def test_four_addresses_keep_no_known_caller_out(server: Server) -> None:
+    """They reconnect as soon as they are cut, each within its own limit."""
+    server.start(max_connections=200, auth="required")
+    token = (server.home / "operator-token").read_text().strip()
+    ended, flood = threading.Event(), list[socket.socket]()
+
+    def storm() -> None:
+        while not ended.is_set():
+            flood[:] = [connection for connection in flood if not is_ended(connection)]
+            flood.extend(connect(server.address, f"127.0.0.{2 + number % 4}") for number in range(220 - len(flood)))
+            ended.wait(0.1)
+
+    def status() -> admin_pb2.ServerStatus:
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 500)]
+        with grpc.insecure_channel(server.address, options) as channel:
+            return admin_pb2_grpc.AdminServiceStub(channel).GetServerStatus(
+                admin_pb2.GetServerStatusRequest(),
+                metadata=[("authorization", f"Bearer {token}")],
+                wait_for_ready=True,
+                timeout=10,
+            )
+
+    status()
+    thread = threading.Thread(target=storm)
+    thread.start()
+    try:
+        until(lambda: "port of clients: " in server.log(), server.log)
+        answers = [status() for _ in range(5)]
+    finally:
+        ended.set()
+        thread.join()
+        for connection in flood:
+            connection.close()
+    assert any("connections of clients" in answer.problems for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("counts", "places", "share"),
+    [([], 5, 1), ([1], 5, 1), ([9], 5, 5), ([9, 9], 5, 2), ([1, 9, 9], 9, 4), ([1, 1, 1], 2, 1), ([2, 3], 5, 3)],
+)
+def test_places_are_shared_evenly(counts: list[int], places: int, share: int) -> None:
+    assert _share(counts, places) == share
+
+
+async def test_strangers_leave_room_for_callers_who_are_known(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Four addresses together fill a port, though none of them has more than it may have."""
+    monkeypatch.setattr(connections, "_HURRY_SECONDS", 0.0)
+    async with listening(max_connections=64) as address:
+        known, problems = KnownAddresses(), Problems()
+        known.note("ipv4:127.0.0.9:1")
+        limit = ConnectionLimit({ports.port_of(address): "clients"}, Limits(16, 12, 64), known, problems)
+        mine = [connect(address, "127.0.0.9") for _ in range(14)]
+        first = [connect(address, f"127.0.0.{number}") for number in (2, 3, 4, 5) for _ in range(3)]
+        await all_connected(*mine, *first)
+        await step_until(limit, 26)
+        assert problems.texts() == {}
+        assert caplog.messages == []
+        newcomer = connect(address, "127.0.0.6")
+        flood = [connect(address, f"127.0.0.{number}") for number in (2, 3, 4, 5) for _ in range(5)]
+        await all_connected(newcomer, *flood)
+        async with asyncio.timeout(PATIENCE):
+            while sum(map(is_ended, (*first, *flood))) < 24:
+                await limit.step()
+        assert not any(map(is_ended, (*mine, newcomer))), "those who are known, and who has just one"
+        (warning,) = caplog.messages
+        assert "port of clients" in warning
+        assert "of 64 connections are in use" in warning
+        assert "127.0.0.2" in warning
+        assert metric("mvprune_connections_closed_total") >= 24
+        for connection in (*first, *flood):
+            connection.close()
+        await step_until(limit, 15)
+        await limit.step()
+        assert problems.texts() == {}
+        assert (metric("mvprune_connections"), metric("mvprune_connections_of_one_address")) == (15, 14)
+        for connection in (*mine, newcomer):
+            connection.close()
+
+
+def metric(name: str) -> float:
+    """Of the clients' port."""
+    return REGISTRY.get_sample_value(name, {"port": "clients"}) or 0.0
+
+
+async def test_a_crowded_port_is_a_problem_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_HURRIES", 1)
+    async with listening(max_connections=64) as address:
+        problems = Problems()
+        limit = ConnectionLimit({ports.port_of(address): "workers"}, Limits(4, 4, 4), problems=problems)
+        crowd = [connect(address, f"127.0.0.{number}") for number in (2, 3, 4, 5)]
+        await all_connected(*crowd)
+        await step_until(limit, 4)
+        await limit.step()
+        (text,) = problems.texts().values()
+        assert list(problems.texts()) == ["connections of workers"]
+        assert "4 of 4 connections are in use: block addresses, or raise --max-connections" in text
+        assert "most are those of 127.0.0.2 (1), 127.0.0.3 (1)" in text
+        for connection in crowd:
+            connection.close()
+
+
+def test_an_address_is_known_for_a_while() -> None:
+    now = 0
+    known = KnownAddresses(lambda: now)
+    known.note("ipv6:%5B2001:db8::1%5D:7")
+    known.note("ipv4:10.0.0.1:7")
+    assert known.has(network_of("2001:db8::ffff"))
+    assert known.has("10.0.0.1")
+    assert not known.has("10.0.0.2")
+    now = 16 * 60 * SECOND
+    assert not known.has("10.0.0.1")
 
 
 @pytest.mark.parametrize("start", [b"", PREFACE[:5], PREFACE + SETTINGS, call_without_request()])

@@ -207,7 +207,8 @@ def test_what_no_client_of_ours_sends_is_refused(client: Client, server: Server)
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         urls = stub.GenerateChunkUrls(upload_pb2.GenerateChunkUrlsRequest(name=name, chunks=[sha256])).urls
         for one in urls:  # none where the store is a folder
-            Putter(10.0).put(one.url, [wrong], len(wrong))
+            with pytest.raises(OSError, match="HTTP status 400"):
+                Putter(10.0).put(one.url, [wrong], len(wrong), one.headers)
         commit = upload_pb2.CommitChunksRequest(name=name, chunks=[sha256])
         assert stub.CommitChunks(commit).rejected == [sha256]
         assert stub.GetUpload(upload_pb2.GetUploadRequest(name=name)).missing == [sha256]

@@ -182,11 +182,9 @@ async def list_jobs(caller: Caller) -> tuple[int, Call]:
 
 async def get_uploads(caller: Caller) -> tuple[int, Call]:
     """An upload with as many chunks as there may be."""
-    digests = [hashlib.sha256(f"{number}".encode()).hexdigest() for number in range(12_000)]
+    digests = [hashlib.sha256(f"{number}".encode()).hexdigest() for number in range(2_560)]
     upload = upload_pb2.Upload(kind=upload_pb2.Upload.MODEL, display_name="m")
-    for index in range(6):
-        size = 2000 * (8 << 20)
-        upload.files.add(path=f"{index}.json", size_bytes=size, chunks=digests[2000 * index : 2000 * index + 2000])
+    upload.files.add(path="0.json", size_bytes=len(digests) * (8 << 20), chunks=digests)
     created = upload_pb2.CreateUploadRequest(parent=caller.parent, upload=upload)
     name = (await _patient(lambda: caller.call(caller.uploads.CreateUpload, created))).name
     return 16, lambda: caller.call(caller.uploads.GetUpload, upload_pb2.GetUploadRequest(name=name))

@@ -6,13 +6,15 @@ import base64
 import contextlib
 import http.client
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener, getproxies, proxy_bypass
 
 from mvprune.common.addresses import is_loopback
 from mvprune.common.exceptions import DownloadError, UploadError
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 _BLOCK = 1 << 18
 _MOST_OF_AN_ANSWER = 500  # bytes that are shown of what a store says
 
@@ -58,8 +60,8 @@ class Putter:
         self._connection: http.client.HTTPConnection | None = None
         self._proxied: dict[str, str] | None = None  # headers for a proxy that takes whole URLs
 
-    def put(self, url: str, blocks: Iterable[bytes], size: int) -> None:
-        """Sends blocks of `size` bytes in all to a URL.
+    def put(self, url: str, blocks: Iterable[bytes], size: int, headers: Mapping[str, str] = _NONE) -> None:
+        """Sends blocks of `size` bytes in all to a URL, with the headers that belong to it.
 
         Raises:
             UploadError: the URL is not http or https.
@@ -75,8 +77,8 @@ class Putter:
             path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
             target = path if self._proxied is None else f"{parts.scheme}://{parts.netloc}{path}"
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have answered before it hung up
-                headers = {"Content-Length": str(size), **(self._proxied or {})}
-                connection.request("PUT", target, body=blocks, headers=headers)
+                every = {**headers, "Content-Length": str(size), **(self._proxied or {})}
+                connection.request("PUT", target, body=blocks, headers=every)
             response = connection.getresponse()
             said = response.read(_MOST_OF_AN_ANSWER).decode(errors="replace")
             if response.status // 100 != 2:

@@ -16,6 +16,8 @@ from mvprune.client.wire import run
 from mvprune.common.exceptions import UploadError
 from mvprune.v1 import upload_pb2
 
+_Url = upload_pb2.GenerateChunkUrlsResponse.Url
+
 STALL_SECONDS = 60.0
 _PUT_SECONDS = 900.0  # for one chunk through the server: 10 kB/s
 _BLOCK = 1 << 20  # the most that the server takes in one message
@@ -99,13 +101,13 @@ class Sink:
             self._own.putter = Putter(STALL_SECONDS)
         patience = Patience(known=self._answered)
         stale = ""
-        while url := self._url(chunk.sha256, stale):
+        while (to := self._url(chunk.sha256, stale)).url:
             try:
-                self._own.putter.put(url, blocks(), size)
+                self._own.putter.put(to.url, blocks(), size, to.headers)
             except (OSError, http.client.HTTPException) as error:
                 refused = UploadError(f"{chunk.path}: the store does not take it: {error or type(error).__name__}")
                 time.sleep(patience.delay_or_raise(refused))
-                stale = url  # it may have expired
+                stale = to.url  # it may have expired
             else:
                 self._answered = True
                 return
@@ -123,17 +125,17 @@ class Sink:
 
         run(self._transport.call(put, None))
 
-    def _url(self, chunk: str, stale: str) -> str:
-        """The URL of a chunk, a new one in place of a stale one; "" where the server has the chunk by now, from another
-        client."""
+    def _url(self, chunk: str, stale: str) -> _Url:
+        """The URL of a chunk, a new one in place of a stale one; an empty one where the server has the chunk by now,
+        from another client."""
         with self._asking:
-            if self._urls.get(chunk, stale) == stale:
+            if self._urls.get(chunk, _Url(url=stale)).url == stale:
                 at = self._next.index(chunk)
                 wanted = [chunk] if stale else [one for one in self._next[at : at + _URLS] if one not in self._urls]
-                self._urls = {**self._urls, chunk: "", **self._ask_for_urls(wanted)}
-            return self._urls.get(chunk, "")
+                self._urls = {**self._urls, chunk: _Url(), **self._ask_for_urls(wanted)}
+            return self._urls.get(chunk, _Url())
 
-    def _ask_for_urls(self, chunks: Sequence[str]) -> dict[str, str]:
+    def _ask_for_urls(self, chunks: Sequence[str]) -> dict[str, _Url]:
         request = upload_pb2.GenerateChunkUrlsRequest(name=self._upload, chunks=chunks)
         answer = run(self._transport.call(self._transport.uploads.GenerateChunkUrls, request))
-        return {found.chunk: found.url for found in answer.urls}
+        return {found.chunk: found for found in answer.urls}

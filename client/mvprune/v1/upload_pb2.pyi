@@ -116,14 +116,23 @@ class GenerateChunkUrlsRequest(_message.Message):
 class GenerateChunkUrlsResponse(_message.Message):
     __slots__ = ("urls",)
     class Url(_message.Message):
-        __slots__ = ("chunk", "url", "expire_time")
+        __slots__ = ("chunk", "url", "expire_time", "headers")
+        class HeadersEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: str
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
         CHUNK_FIELD_NUMBER: _ClassVar[int]
         URL_FIELD_NUMBER: _ClassVar[int]
         EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
+        HEADERS_FIELD_NUMBER: _ClassVar[int]
         chunk: str
         url: str
         expire_time: _timestamp_pb2.Timestamp
-        def __init__(self, chunk: _Optional[str] = ..., url: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+        headers: _containers.ScalarMap[str, str]
+        def __init__(self, chunk: _Optional[str] = ..., url: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., headers: _Optional[_Mapping[str, str]] = ...) -> None: ...
     URLS_FIELD_NUMBER: _ClassVar[int]
     urls: _containers.RepeatedCompositeFieldContainer[GenerateChunkUrlsResponse.Url]
     def __init__(self, urls: _Optional[_Iterable[_Union[GenerateChunkUrlsResponse.Url, _Mapping]]] = ...) -> None: ...

@@ -25,7 +25,7 @@ from mvprune.common.identifiers import ID
 from mvprune_service import ids
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.limits import RateLimiter
-from mvprune_service.api.peers import host_of
+from mvprune_service.api.peers import KnownAddresses, host_of
 from mvprune_service.api.principal import EVERY_PROJECT, Principal, Scope
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import tokens
@@ -63,9 +63,14 @@ def digest(secret: str) -> str:
 
 
 class Authenticator:
-    """Finds the token of a call, in a cache if possible."""
+    """Finds the token of a call, in a cache if possible.
 
-    def __init__(self, db: Database, clock: Clock = system_clock) -> None:
+    Args:
+        known: gets the addresses of callers with valid tokens.
+    """
+
+    def __init__(self, db: Database, clock: Clock = system_clock, known: KnownAddresses | None = None) -> None:
+        self._addresses = known or KnownAddresses(clock)
         self._db = db
         self._clock = clock
         self._known: OrderedDict[str, tuple[TokenRow, int]] = OrderedDict()  # by digest: the row, and when it was read
@@ -89,6 +94,7 @@ class Authenticator:
         if row.expire_us is not None and row.expire_us <= now:
             raise _unauthenticated("TOKEN_EXPIRED", f"the token {row.token_id} has expired")
         self._note_use(row, now)
+        self._addresses.note(context.peer())
         return Principal(row.token_id, row.project, Scope[row.scope])
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""How many connections an address may have.
+"""How many connections an address may have, and how many all may that nobody knows.
 
 gRPC only limits the connections of a port in all, and does not report new ones. Here the sockets of this process are
 looked through instead.
@@ -12,18 +12,43 @@ import logging
 import os
 import socket
 import stat
+import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from mvprune_service.api.peers import network_of
+from mvprune_service.api.peers import KnownAddresses, network_of
+from mvprune_service.observability import metrics
+from mvprune_service.observability.probes import Problems
 
 log = logging.getLogger(__name__)
 
 _FOLDER = "/dev/fd"  # on Linux a link into /proc
+_SHOWN = 4  # addresses
+_WARN_SECONDS = 60.0
+_HURRY_SECONDS = 0.05  # between two looks while there is a crowd
+_HURRIES = 20  # looks of a step at most
 
 _Socket = tuple[int, int]  # descriptor and inode
+
+
+class TooManyConnections(Exception):
+    """A port is full, or would be if connections were not closed."""
+
+
+class Limits(NamedTuple):
+    """The limits of a port.
+
+    Attributes:
+        of_address: connections of each address.
+        of_strangers: connections of all addresses from which no valid credential came lately.
+        in_all: connections that gRPC accepts.
+    """
+
+    of_address: int
+    of_strangers: int
+    in_all: int
 
 
 class _Connection(NamedTuple):
@@ -35,42 +60,96 @@ class _Connection(NamedTuple):
 
 
 class ConnectionLimit:
-    """Closes the newest connections of an address that has more than `limit` open to one port. Of IPv6 addresses, a
-    /64 network counts as one.
+    """Closes the newest connections of an address that has more than it may have. If strangers have too many in all,
+    it closes those of the addresses with the most: so one more address, and one that is known, finds a place. Of IPv6
+    addresses, a /64 network counts as one.
 
     Args:
-        ports: the ports of this server.
-        limit: connections of each address to each port.
+        ports: the ports of this server, and what they are called.
+        limits: of each port.
+        known: addresses of callers with valid credentials.
+        problems: has crowded ports while they are.
     """
 
-    def __init__(self, ports: Collection[int], limit: int) -> None:
-        self._ports = frozenset(ports)
-        self._limit = limit
+    def __init__(
+        self,
+        ports: Mapping[int, str],
+        limits: Limits,
+        known: KnownAddresses | None = None,
+        problems: Problems | None = None,
+    ) -> None:
+        self._ports = ports
+        self._limits = limits
+        self._known_addresses = known or KnownAddresses()
+        self._problems = problems or Problems()
         self._known: dict[_Socket, _Connection | None] = {}  # None: a socket that is no connection of a client
         self._numbers = itertools.count()
         self._warned: set[str] = set()
+        self._said: dict[int, float] = {}  # by port: when it was last said that it is crowded
 
     async def step(self) -> None:
-        """Looks at all connections once."""
-        full, exceeding = await asyncio.to_thread(self._close_newest)
-        for network in exceeding - self._warned:
-            text = "%s has more than %d connections to a port: the newest are closed (--max-connections-per-address)"
-            log.warning(text, network, self._limit)
-        # gRPC accepts a flood in parts, between which the address has just as many as it may have.
-        self._warned = exceeding | (self._warned & full)
+        """Looks at all connections once; while a port is crowded, many times in a second."""
+        for _ in range(_HURRIES):
+            full, exceeding, crowded = await asyncio.to_thread(self._close_newest)
+            for network in exceeding - self._warned:
+                text = (
+                    "%s has more than %d connections to a port: the newest are closed (--max-connections-per-address)"
+                )
+                log.warning(text, network, self._limits.of_address)
+            # gRPC accepts a flood in parts, between which the address has just as many as it may have.
+            self._warned = exceeding | (self._warned & full)
+            self._report(crowded)
+            if not crowded:
+                return
+            await asyncio.sleep(_HURRY_SECONDS)
 
-    def _close_newest(self) -> tuple[set[str], set[str]]:
-        """Returns the addresses with as many connections as they may have or more, and those with more."""
+    def _report(self, crowded: Mapping[int, str]) -> None:
+        for port, name in self._ports.items():
+            if port not in crowded:
+                self._problems.clear(_part(name))
+                continue
+            self._problems.report(_part(name), TooManyConnections(crowded[port]))
+            now = time.monotonic()
+            if now - self._said.get(port, -_WARN_SECONDS) >= _WARN_SECONDS:
+                self._said[port] = now
+                log.warning("port of %s: %s", name, crowded[port])
+
+    def _close_newest(self) -> tuple[set[str], set[str], dict[int, str]]:
+        """Returns the addresses with as many connections as they may have or more, those with more, and by port what
+        is said of a crowd."""
         self._known = {found: self._identify(found) for found in _sockets()}
-        groups: dict[tuple[int, str], list[tuple[int, _Socket]]] = defaultdict(list)
+        groups: dict[int, dict[str, list[tuple[int, _Socket]]]] = {port: defaultdict(list) for port in self._ports}
         for found, connection in self._known.items():
             if connection is not None:
-                groups[connection.port, connection.network].append((connection.number, found))
-        for members in groups.values():
-            for _, found in sorted(members)[self._limit :]:
-                _shut_down(found)
-        full = {network for (_, network), members in groups.items() if len(members) >= self._limit}
-        return full, {network for (_, network), members in groups.items() if len(members) > self._limit}
+                groups[connection.port][connection.network].append((connection.number, found))
+        full, exceeding, crowded = set[str](), set[str](), dict[int, str]()
+        for port, by_network in groups.items():
+            total = sum(map(len, by_network.values()))
+            metrics.connections.labels(self._ports[port]).set(total)
+            metrics.connections_of_address.labels(self._ports[port]).set(max(map(len, by_network.values()), default=0))
+            strangers = {one: members for one, members in by_network.items() if not self._known_addresses.has(one)}
+            count = sum(len(members) for members in strangers.values())
+            is_crowd = count > self._limits.of_strangers
+            share = _share(map(len, strangers.values()), self._limits.of_strangers) if is_crowd else count
+            for network, members in by_network.items():
+                most = min(self._limits.of_address, share) if network in strangers else self._limits.of_address
+                closed = sorted(members)[most:]
+                for _, found in closed:
+                    _shut_down(found)
+                metrics.connections_closed.labels(self._ports[port]).inc(len(closed))
+                if len(members) >= self._limits.of_address:
+                    full.add(network)
+                if len(members) > self._limits.of_address:
+                    exceeding.add(network)
+            if is_crowd or total >= self._limits.in_all:
+                crowded[port] = self._crowd(by_network, total)
+        return full, exceeding, crowded
+
+    def _crowd(self, by_network: Mapping[str, list[tuple[int, _Socket]]], total: int) -> str:
+        most = sorted(by_network, key=lambda network: -len(by_network[network]))[:_SHOWN]
+        whose = ", ".join(f"{network} ({len(by_network[network]):,})" for network in most)
+        remedy = "block addresses, or raise --max-connections"
+        return f"{total:,} of {self._limits.in_all:,} connections are in use: {remedy}; most are those of {whose}"
 
     def _identify(self, found: _Socket) -> _Connection | None:
         if found in self._known:
@@ -81,6 +160,21 @@ class ConnectionLimit:
                 if port in self._ports:
                     return _Connection(next(self._numbers), port, network_of(connection.getpeername()[0]))
         return None
+
+
+def _part(name: str) -> str:
+    return f"connections of {name}"
+
+
+def _share(counts: Iterable[int], places: int) -> int:
+    """The largest number such that all have places if none has more than that, and at least 1."""
+    ordered = sorted(counts)
+    for index, count in enumerate(ordered):
+        waiting = len(ordered) - index
+        if count * waiting > places:
+            return max(1, places // waiting)
+        places -= count
+    return ordered[-1] if ordered else 1
 
 
 def _sockets() -> list[_Socket]:

@@ -23,7 +23,7 @@ from mvprune_service.api.errors import ApiError, Violation, abort, as_api_error,
 from mvprune_service.api.inputs import check_request
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.peers import host_of
-from mvprune_service.api.principal import LOCAL, Principal, set_principal
+from mvprune_service.api.principal import LOCAL, Principal, Scope, set_principal
 from mvprune_service.api.shares import Shares
 from mvprune_service.api.streams import Streams
 from mvprune_service.fair import OWNER
@@ -34,7 +34,7 @@ Observe = Callable[[str, grpc.StatusCode, float | None], None]  # method, status
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _REQUEST_SECONDS = 10.0  # until the request of a call must have arrived
 _PIECE_SECONDS = 60.0  # the same of each piece of what a client sends in several, at once with others
-_CALLS, _COSTLY_CALLS = 16, 2  # of a project that are answered at a time
+_CALLS, _COSTLY_CALLS = 8, 2  # of a project that are answered at a time: of those that read, and of those that change
 _CALLS_IN_ALL, _COSTLY_IN_ALL = 2_000, 16
 _LARGE_BYTES = 16 << 10  # of a request that is checked on another thread, while the event loop answers others
 _UNREADABLE = object()
@@ -67,7 +67,8 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._limiter = limiter
         self._streams = streams or Streams()
         self._observe = observe
-        self._shares = Shares(_CALLS_IN_ALL, _CALLS)
+        self._reads = Shares(_CALLS_IN_ALL, _CALLS)
+        self._changes = Shares(_CALLS_IN_ALL, _CALLS)  # apart: some take seconds
         self._costly = Shares(_COSTLY_IN_ALL, _COSTLY_CALLS, "lists and uploads")
         self._added: list[grpc.GenericRpcHandler] = []
         self._by_method: dict[str, Any] = {}
@@ -151,9 +152,10 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Waits until the caller's project may make one more call. Its request is not read before. Raises ApiError."""
         if principal is None or self._authenticator is None:
             return
-        owner = owner_of(principal)
-        await places.enter_async_context(self._shares.place(owner))
-        if RULES[method].is_costly:
+        owner, rule = owner_of(principal), RULES[method]
+        shares = self._reads if rule.scope is Scope.READ else self._changes
+        await places.enter_async_context(shares.place(owner))
+        if rule.is_costly:
             await places.enter_async_context(self._costly.place(owner))
 
     async def _admit(self, method: str, request: Any, principal: Principal | None) -> None:

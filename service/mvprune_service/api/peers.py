@@ -3,9 +3,34 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import OrderedDict
 from urllib.parse import unquote
 
+from mvprune_service.clock import SECOND, Clock, system_clock
+
 _IPV6_PREFIX = 64  # the network of one customer of a provider, who can use any address in it
+_KNOWN_US = 15 * 60 * SECOND  # since its last call with a valid credential, an address is known
+_REMEMBERED = 10_000  # addresses
+
+
+class KnownAddresses:
+    """Addresses from which calls with valid credentials came lately."""
+
+    def __init__(self, clock: Clock = system_clock) -> None:
+        self._clock = clock
+        self._seen: OrderedDict[str, int] = OrderedDict()
+
+    def note(self, peer: str) -> None:
+        """A call of this peer, by gRPC's name, had a valid credential."""
+        host = host_of(peer)
+        self._seen[host] = self._clock()
+        self._seen.move_to_end(host)
+        if len(self._seen) > _REMEMBERED:
+            self._seen.popitem(last=False)
+
+    def has(self, network: str) -> bool:
+        """Whether an address, as `network_of` has it, is known."""
+        return network in self._seen and self._clock() - self._seen[network] < _KNOWN_US
 
 
 def host_of(peer: str) -> str:

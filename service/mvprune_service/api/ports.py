@@ -114,6 +114,12 @@ def max_connections_per_address(settings: Settings) -> int:
     return settings.max_connections_per_address or max(1, max_connections(settings) // _ADDRESSES)
 
 
+def strangers_connections(settings: Settings) -> int:
+    """How many connections each port accepts from all addresses from which no valid credential came lately."""
+    most = max_connections(settings)
+    return most - most // _ADDRESSES if is_auth_required(settings) else most
+
+
 def port_of(address: str) -> int:
     """The port of HOST:PORT."""
     return int(address.rpartition(":")[2])

@@ -135,14 +135,14 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         chunks = await self._chunks(request.name, request.chunks, _URLS)
         response = upload_pb2.GenerateChunkUrlsResponse()
         for chunk in chunks:
-            if chunk.is_ready:  # a URL would let the caller replace it
+            if chunk.is_ready:  # there is nothing to send
                 continue
             key = upload_key(chunk.uid)
-            url = await self._threads.run(self._store.presign_put, key, chunk.size_bytes, _URL_SECONDS)
-            if url is None:
+            signed = await self._threads.run(self._store.presign_put, key, chunk.size_bytes, chunk.sha256, _URL_SECONDS)
+            if signed is None:
                 return upload_pb2.GenerateChunkUrlsResponse()
             expires = timestamp(self._clock() + _URL_SECONDS * SECOND)
-            response.urls.add(chunk=chunk.sha256, url=url, expire_time=expires)
+            response.urls.add(chunk=chunk.sha256, url=signed.url, headers=signed.headers, expire_time=expires)
         return response
 
     async def CommitChunks(

@@ -20,6 +20,7 @@ from mvprune_service.api.errors import ApiError, Violation, bad, invalid, precon
 from mvprune_service.api.inputs import clean
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.lost_chunks import LostChunks
+from mvprune_service.api.peers import KnownAddresses
 from mvprune_service.api.policies import with_defaults
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.pace import Pace
@@ -47,7 +48,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
-    """Leases, heartbeats, logs, metrics, checkpoints, lost uploads, outcomes."""
+    """Leases, heartbeats, logs, metrics, checkpoints, lost uploads, outcomes.
+
+    Args:
+        known: gets the addresses of workers with valid credentials.
+    """
 
     def __init__(
         self,
@@ -57,8 +62,10 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         *,
         pace: Pace,
         clock: Clock = system_clock,
+        known: KnownAddresses | None = None,
     ) -> None:
         self._db = db
+        self._addresses = known or KnownAddresses(clock)
         self._key = key
         self._lost_chunks = lost_chunks
         self._pace = pace
@@ -208,6 +215,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         given = next((value for key, value in metadata if key == "authorization"), "")
         if not hmac.compare_digest(expected.encode(), str(given).encode()):
             raise ApiError(grpc.StatusCode.UNAUTHENTICATED, "BAD_CREDENTIAL", "the credential is not this attempt's")
+        self._addresses.note(context.peer())
         return Fence(name, lease.fencing_token)
 
 

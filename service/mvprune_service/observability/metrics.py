@@ -31,6 +31,11 @@ waiting_writes = Gauge("mvprune_database_waiting_writes", "Writes that wait for 
 _moved_bytes = Counter("mvprune_log_moved_bytes", "Bytes of logs that were moved from the database to the store")
 lease_length = Gauge("mvprune_lease_seconds", "Length of a lease; longer with many workers")
 descriptor_usage = Gauge("mvprune_descriptor_usage_ratio", "Open file descriptors, as a part of the limit")
+connections = Gauge("mvprune_connections", "Connections open now", ["port"])
+connections_of_address = Gauge(
+    "mvprune_connections_of_one_address", "Connections open now of the address that has the most", ["port"]
+)
+connections_closed = Counter("mvprune_connections_closed", "Connections closed since there were too many", ["port"])
 _build = Info("mvprune_build", "Versions of this server; the value is always 1")
 _build.info(
     {"version": mvprune.__version__, "schema": mvprune_migrations.HEAD, "python_version": platform.python_version()}

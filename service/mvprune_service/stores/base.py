@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -47,6 +47,19 @@ class Entry:
     key: str
     size: int
     modified_us: int  # by the store's clock
+
+
+@dataclass(frozen=True)
+class SignedPut:
+    """A URL for a PUT.
+
+    Attributes:
+        url: with a signature, which is a secret.
+        headers: to send with it.
+    """
+
+    url: str
+    headers: Mapping[str, str]
 
 
 def is_key(key: str) -> bool:
@@ -135,5 +148,12 @@ class BlobStore(Readable, Protocol):
     def presign(self, key: str, ttl_seconds: int) -> str | None:
         """A GET URL that supports Range, or None where the store has none (a folder)."""
 
-    def presign_put(self, key: str, size: int, ttl_seconds: int) -> str | None:
-        """A URL that takes an object of `size` bytes by PUT, or None where the store has none (a folder)."""
+    def presign_put(self, key: str, size: int, sha256: str, ttl_seconds: int) -> SignedPut | None:
+        """A URL that takes an object by PUT, or None where the store has none (a folder).
+
+        Args:
+            key: of the object.
+            size: its bytes.
+            sha256: of its content. A store that checks it takes no other content.
+            ttl_seconds: for which the URL is valid.
+        """

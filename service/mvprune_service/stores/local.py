@@ -16,6 +16,7 @@ from mvprune_service.stores.base import (
     FRESH_US,
     Entry,
     ObjectNotFound,
+    SignedPut,
     StoreDenied,
     StoreFull,
     StoreUnavailable,
@@ -124,7 +125,7 @@ class LocalStore:
         """None: a folder has no URLs."""
         return None
 
-    def presign_put(self, key: str, size: int, ttl_seconds: int) -> str | None:
+    def presign_put(self, key: str, size: int, sha256: str, ttl_seconds: int) -> SignedPut | None:
         """None: a folder has no URLs."""
         return None
 

@@ -23,6 +23,7 @@ from mvprune_service.stores.base import (
     FRESH_US,
     Entry,
     ObjectNotFound,
+    SignedPut,
     StoreDenied,
     StoreFull,
     StoreUnavailable,
@@ -44,6 +45,7 @@ _KINDS: Mapping[str, type[StoreUnavailable]] = {
     **dict.fromkeys(_DENIED, StoreDenied),
     **dict.fromkeys(_FULL, StoreFull),
 }
+_CHECKSUM = "x-amz-checksum-sha256"
 _CONFLICT_ATTEMPTS = 6
 _MULTIPART = 64 << 20  # bytes from which a file goes up in parts
 
@@ -179,11 +181,15 @@ class S3Store:
                 "get_object", Params={"Bucket": self._bucket, "Key": self._name(key)}, ExpiresIn=ttl_seconds
             )
 
-    def presign_put(self, key: str, size: int, ttl_seconds: int) -> str | None:
-        """See BlobStore.presign_put. The size is signed: the store refuses a body of another length."""
-        params: dict[str, Any] = {"Bucket": self._bucket, "Key": self._name(key), "ContentLength": size}
+    def presign_put(self, key: str, size: int, sha256: str, ttl_seconds: int) -> SignedPut | None:
+        """See BlobStore.presign_put. Size and checksum are signed: the store refuses a body of another length, a PUT
+        without the checksum, and, where it knows the header, a body of other content."""
+        checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
+        place = {"Bucket": self._bucket, "Key": self._name(key)}
+        params: dict[str, Any] = {**place, "ContentLength": size, "ChecksumSHA256": checksum}
         with self._errors():
-            return self._client.generate_presigned_url("put_object", Params=params, ExpiresIn=ttl_seconds)
+            url = self._client.generate_presigned_url("put_object", Params=params, ExpiresIn=ttl_seconds)
+        return SignedPut(url, {_CHECKSUM: checksum})
 
     def _head(self, key: str) -> HeadObjectOutputTypeDef | None:
         with contextlib.suppress(ObjectNotFound), self._errors(key):

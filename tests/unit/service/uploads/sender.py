@@ -30,6 +30,7 @@ from mvprune_service.stores.base import BlobStore
 from ..serving import serving
 
 PIECE = 1 << 20
+Url = upload_pb2.GenerateChunkUrlsResponse.Url
 
 
 def noise(size: int, seed: int = 0) -> bytes:
@@ -81,10 +82,10 @@ class Sender:
 
         await self.stub.PutChunk(pieces(), metadata=self.metadata)
 
-    async def urls(self, name: str, *chunks: str) -> dict[str, str]:
+    async def urls(self, name: str, *chunks: str) -> dict[str, Url]:
         request = upload_pb2.GenerateChunkUrlsRequest(name=name, chunks=chunks)
         answer = await self.stub.GenerateChunkUrls(request, metadata=self.metadata)
-        return {one.chunk: one.url for one in answer.urls}
+        return {one.chunk: one for one in answer.urls}
 
     async def commit(self, name: str, *chunks: str) -> list[str]:
         request = upload_pb2.CommitChunksRequest(name=name, chunks=chunks)
@@ -122,11 +123,11 @@ async def sending(
         yield Sender(upload_pb2_grpc.UploadServiceStub(channel))
 
 
-async def http_put(url: str, content: bytes) -> int:
+async def http_put(to: Url, content: bytes) -> int:
     """The status of a PUT."""
 
     def put() -> int:
-        request = urllib.request.Request(url, data=content, method="PUT")  # noqa: S310
+        request = urllib.request.Request(to.url, data=content, headers=dict(to.headers), method="PUT")  # noqa: S310
         try:
             with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
                 return int(response.status)

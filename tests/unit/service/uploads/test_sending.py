@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 
 import pytest
 
@@ -13,7 +15,7 @@ from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.local import LocalStore
 
 from ..conftest import TestClock
-from .sender import Sender, described, http_put, noise, refusal, sending, sha256
+from .sender import Sender, Url, described, http_put, noise, refusal, sending, sha256
 
 READY, INCOMPLETE = upload_pb2.Upload.READY, upload_pb2.Upload.INCOMPLETE
 WEIGHTS = noise(CHUNK_BYTES + 1000)
@@ -132,13 +134,28 @@ async def test_a_store_with_urls_takes_chunks_past_the_server(sender: Sender, st
     assert list(urls) == wanted
     assert await sender.commit(upload.name, *wanted) == wanted, "nothing was sent"
     assert await http_put(urls[wanted[0]], b"weights") == 200
-    assert await http_put(urls[wanted[1]], b"[]") == 200  # the size is right, the content is not
+    assert await http_put(urls[wanted[1]], b"[]") == 400, "the size is right, the content is not"
     assert await sender.commit(upload.name, *wanted) == wanted[1:]
     assert list((await sender.get(upload.name)).missing) == wanted[1:]
     assert await http_put(urls[wanted[1]], b"{}") == 200
     assert await sender.commit(upload.name, *wanted) == []
     assert (await sender.get(upload.name)).state == READY
-    assert await sender.urls(upload.name, *wanted) == {}, "what is checked cannot be replaced"
+    assert await sender.urls(upload.name, *wanted) == {}, "there is nothing to send"
+
+
+async def test_a_url_takes_no_other_content_than_its_chunk(sender: Sender, store: BlobStore) -> None:
+    """It is valid for minutes after the chunk was checked: other bytes would be what jobs train on."""
+    if isinstance(store, LocalStore):
+        return
+    upload = await sender.create(described({"x.txt": b"first"}))
+    (to,) = (await sender.urls(upload.name, sha256(b"first"))).values()
+    assert await http_put(to, b"first") == 200
+    assert await sender.commit(upload.name, sha256(b"first")) == []
+    checksum = base64.b64encode(hashlib.sha256(b"other").digest()).decode()
+    forged = Url(url=to.url, headers=dict.fromkeys(to.headers, checksum))
+    for replacing in (to, forged, Url(url=to.url)):
+        assert await http_put(replacing, b"other") in {400, 403}
+    assert contents(store) == [sha256(b"first")]
 
 
 async def test_an_object_of_another_size_is_rejected(sender: Sender, store: BlobStore) -> None:
@@ -146,6 +163,6 @@ async def test_an_object_of_another_size_is_rejected(sender: Sender, store: Blob
         return
     upload = await sender.create(described(SMALL))
     (url,) = (await sender.urls(upload.name, sha256(b"weights"))).values()
-    assert "content-length" in url.lower(), "the size is signed"
+    assert "content-length" in url.url.lower(), "the size is signed"
     await http_put(url, b"weights and more")
     assert await sender.commit(upload.name, sha256(b"weights")) == [sha256(b"weights")]
