@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -12,6 +12,8 @@ from mvprune.common.blocks import in_block
 from mvprune.common.structures import TOLERANCE
 from mvprune.common.units import percent
 from mvprune_core.errors import CompressionError, Reason
+
+_SHOWN = 6  # names in a note
 
 
 def account(
@@ -59,6 +61,22 @@ def check_density(density: float, kept: int, prunable: int, remedy: str) -> None
             Reason.DENSITY_NOT_REACHED,
             f"the density must be {density:g} within 10 %, got {kept / prunable:g} ({kept:,} of {prunable:,} weights); "
             f"{remedy}, or allow_density_miss",
+        )
+
+
+def notes_on_empty(layers: Sequence[LayerCount], *, is_global: bool) -> Iterator[str]:
+    """A note on matrices of which no weight is left, so that their layers compute the same for every input.
+
+    Args:
+        layers: the counts of all pruned matrices.
+        is_global: whether the weights of all matrices competed with each other.
+    """
+    if empty := [layer.name.removesuffix(".weight") for layer in layers if not layer.nonzero]:
+        more = f" and {len(empty) - _SHOWN} more" * (len(empty) > _SHOWN)
+        remedy = "take selection local, or a higher density" if is_global else "take a higher density"
+        yield (
+            f"{len(empty)} of {len(layers)} pruned matrices have no weights left, and give only their bias: "
+            f"{', '.join(empty[:_SHOWN])}{more}; {remedy}"
         )
 
 

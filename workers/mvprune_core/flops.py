@@ -35,13 +35,19 @@ def count_flops(model: nn.Module, batch: Mapping[str, Tensor], pruned: Collectio
 
     layers = [one for one in model.modules() if isinstance(one, nn.Linear | Conv1D) and id(one.weight) in zeros]
     hooks = [layer.register_forward_hook(skip) for layer in layers]
+    # The counter follows gradients of what modules receive, and fails on a parameter, as DeBERTa's layers do.
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     model.eval()
     counter = FlopCounterMode(display=False)
     try:
+        for parameter in trained:
+            parameter.requires_grad_(False)
         # Other kernels of the attention are one operation, which the counter does not know on every device.
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
             model(**batch)
     finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
         for hook in hooks:
             hook.remove()
     dense = counter.get_total_flops()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Accounting, ArtifactError, Coding, LayerCount, Values, round_values
 from mvprune.common.metrics import ABOVE_CONSTANT
-from mvprune_core.accounting import account, check_density, note_on_zeros
+from mvprune_core.accounting import account, check_density, note_on_zeros, notes_on_empty
 from mvprune_core.batching import trained_on
 from mvprune_core.callbacks import Callback
 from mvprune_core.curves import Curve
@@ -55,6 +56,8 @@ from mvprune_core.tasks.classes import class_names
 from mvprune_core.teachers import load_for_hidden_states, load_for_logits
 from mvprune_core.training import Evaluation, Trainer
 from mvprune_core.vocabulary import trim_vocabulary
+
+log = logging.getLogger(__name__)
 
 _EXACT = Coding(Values.FP32, Values.FP32)
 _TAKEN = "the model was taken as fine-tuned for this data, and"
@@ -219,6 +222,9 @@ class CompressionRun:
             check_density(folded.density, kept, accounting.prunable_weights, remedy)
         if is_coarse and accounting.kept_weights < folded.kept:
             self.notes.add(note_on_zeros(folded.kept, accounting.kept_weights, accounting.prunable_weights))
+        if not run.is_kept:
+            is_global = not run.structures and getattr(run.method, "selection", "") == "global"
+            self.notes.add(*notes_on_empty(layers, is_global=is_global))
         dense, sparse = self._flops(folded.loaded.model, folded.pruned)
         dense = before.flops or dense if sparse else 0
         return replace(accounting, dense_flops=dense, sparse_flops=sparse), layers
@@ -235,7 +241,8 @@ class CompressionRun:
         try:
             return count_flops(model, one_input(batch, run.max_length), pruned)
         except Exception as error:  # a model's own code may raise anything, and memory may run out: it is only a count
-            self.notes.add(f"the FLOPs could not be counted: {type(error).__name__}: {first_line(error)}")
+            log.debug("counting FLOPs: %s: %s", type(error).__name__, first_line(error))
+            self.notes.add(f"FLOPs are not counted for {type(model).__name__}: the result says nothing of them")
             return 0, 0
 
     def evaluate(

@@ -13,9 +13,11 @@ from transformers import (
     AutoModelForSequenceClassification,
     BartConfig,
     BertConfig,
+    DebertaConfig,
     DebertaV2Config,
     DistilBertConfig,
     GPT2Config,
+    LongformerConfig,
     ModernBertConfig,
     RobertaConfig,
     T5Config,
@@ -48,6 +50,7 @@ FORMULAS = [
 OTHERS = [
     AlbertConfig(**SMALL, embedding_size=8),
     DebertaV2Config(**SMALL),
+    DebertaConfig(**SMALL, relative_attention=True, pos_att_type=["c2p", "p2c"]),
     ModernBertConfig(**SMALL),
     T5Config(**SEQ2SEQ, d_kv=8, num_heads=2, d_ff=INNER, num_layers=1),
     BartConfig(**SEQ2SEQ, encoder_layers=1, decoder_layers=1),
@@ -81,7 +84,7 @@ def test_dense_flops_are_those_of_torchs_counter(config: Any) -> None:
     """With attention written as matrix products, the counter sees all of them."""
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:
-        model_of(config, attn_implementation="eager")(**inputs())
+        model_of(config, attn_implementation="eager").requires_grad_(False)(**inputs())
     assert count_flops(model_of(config), inputs(), ())[0] == counter.get_total_flops() > 0
 
 
@@ -124,6 +127,28 @@ def test_they_are_in_the_artifact_and_where_it_is_shown(
     for page in ("README.md", "report.html"):
         assert words in (tmp_path / "artifact" / page).read_text()
     assert load(tmp_path / "artifact") is not None
+
+
+def test_a_model_is_left_as_it_was() -> None:
+    model = model_of(LongformerConfig(**SMALL | {"pad_token_id": 1}, attention_window=8))
+    next(model.parameters()).requires_grad_(False)
+    before = [parameter.requires_grad for parameter in model.parameters()]
+    assert count_flops(model, inputs(), ())[0] > 0
+    assert [parameter.requires_grad for parameter in model.parameters()] == before
+    assert True in before
+
+
+def test_what_cannot_be_counted_is_said_in_words(
+    model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise AssertionError("Expected gradient function to be set")
+
+    monkeypatch.setattr("mvprune_core.run.count_flops", fails)
+    training = Training(max_steps=6, batch_size=32)
+    result = compress(model_folder, data, density=0.25, teacher=None, training=training, dense_baseline=False)
+    [note] = [note for note in result.notes if "FLOPs" in note]
+    assert note == "FLOPs are not counted for BertForSequenceClassification: the result says nothing of them"
 
 
 def test_manifests_from_before_there_were_flops_still_open(

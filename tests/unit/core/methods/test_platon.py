@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
-from mvprune_core import Platon, RunTooShort, Schedule
+from mvprune.data.loading import ClassificationData
+from mvprune_core import Platon, RunTooShort, Schedule, Training, compress
 from mvprune_core.masking import Masks
 
 SCHEDULE = Schedule(warmup=0.1, cooldown=0.2)  # of 200 steps: windows of ten steps, the density is final after 160
@@ -44,6 +48,28 @@ def test_the_masks_after_each_window_are_those_of_the_averages_by_hand() -> None
         returned += int((after & ~before).sum())
     assert returned > 0, "weights come back"
     assert masks.current_density == 0.25
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({"method": "platon"}, "take selection local, or a higher density"),
+        ({"method": "platon", "density": 0.5}, ""),
+        ({"method": Platon(selection="local")}, ""),
+    ],
+)
+def test_matrices_that_are_emptied_are_named(
+    model_folder: Path, data: ClassificationData, options: dict[str, Any], remedy: str
+) -> None:
+    short = Training(max_steps=10, batch_size=8, learning_rate=5e-3)
+    fixed: dict[str, Any] = {"density": 0.005, "training": short, "dense_baseline": False}
+    result = compress(model_folder, data, **fixed | options)
+    empty = [layer.name.removesuffix(".weight") for layer in result.layers if not layer.nonzero]
+    notes = [note for note in result.notes if "no weights left" in note]
+    assert bool(empty) == bool(remedy)
+    names = ", ".join(empty[:6]) + (f" and {len(empty) - 6} more" if len(empty) > 6 else "")
+    start = f"{len(empty)} of 12 pruned matrices have no weights left, and give only their bias: {names}; "
+    assert notes == ([start + remedy] if remedy else [])
 
 
 @pytest.mark.parametrize("total", [10, 47, 99])
