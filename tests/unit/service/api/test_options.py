@@ -323,7 +323,8 @@ def test_files_in_which_nothing_is_wrong_are_read_once(
     near.validation.write_text('{"text": "a", "label": "yes"}\n')
     near.train.write_text('{"text": "a", "label": "yes"}\n{"text": "b"}\n')
     for _ in range(2):  # what is wrong may be the disk's fault
-        assert refused(near) == {"job.spec.dataset.train": f"{near.train}, line 2: 'label' must be text, got nothing"}
+        text = "'label' must have a value, got nothing; remove the row, or fill in its label"
+        assert refused(near) == {"job.spec.dataset.train": f"{near.train}, line 2: {text}"}
     assert len(read) == 2
 
     near.train.write_text('{"text": "a", "label": "yes"}\n{"text": "b", "label": "no"}\n')
