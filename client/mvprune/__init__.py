@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mvprune import artifact, export, hf, publish, runtime  # noqa: F401 (attributes of this package)
     from mvprune.client.async_client import AsyncClient
     from mvprune.client.catalog import MethodEntry, MethodOption, ModelEntry, TaskEntry
     from mvprune.client.client import Client
@@ -219,9 +220,15 @@ _MANY = (
 """Modules that define the other names."""
 
 
+_PACKAGES = ("artifact", "export", "hf", "publish", "runtime")
+"""Packages that the documents name as attributes."""
+
+
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
+    if name in _PACKAGES:
+        return import_module(f"mvprune.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'mvprune' has no attribute {name!r}")
     if name == "__version__":
@@ -236,4 +243,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_PACKAGES])

@@ -26,6 +26,21 @@ MAX_RATIO = 100
 """Times its own size that a compressed file may expand to; text does by 3 to 10."""
 _ALWAYS_ALLOWED = 64 * 2**20  # bytes that a small compressed file may expand to, whatever the ratio
 
+_OTHER_KINDS: Mapping[bytes, str] = MappingProxyType(
+    {
+        b"\x1f\x8b": "gzip; name it {name}.gz",
+        b"BZh": "bzip2; name it {name}.bz2",
+        b"PK\x03\x04": "a zip archive or an Excel workbook; extract the file, or save the sheet as csv",
+        b"\xfd7zXZ\0": "xz; decompress it with: xz -d",
+        b"\x28\xb5\x2f\xfd": "zstd; decompress it with: zstd -d",
+        b"PAR1": "parquet; let its name end in .parquet",
+        b"ARROW1": "an Arrow file; save it as parquet",
+        b"SQLite format 3": "a SQLite database; save the table as csv",
+        b"\xff\xfe": "UTF-16; convert it, such as with: iconv -f UTF-16 -t UTF-8 OLD > NEW",
+        b"\xfe\xff": "UTF-16; convert it, such as with: iconv -f UTF-16 -t UTF-8 OLD > NEW",
+    }
+)
+"""How files begin that are not UTF-8 text, and what to do with each."""
 _OPENERS: Mapping[str, Callable[..., Any]] = MappingProxyType({".gz": gzip.open, ".bz2": bz2.open})
 COMPRESSED = tuple(_OPENERS)
 """Endings of the names of compressed files."""
@@ -124,11 +139,19 @@ def _opened(path: Path) -> Iterator[tuple[IO[bytes], int]]:
     try:
         limit = expanded_limit(path, path.stat().st_size) if _is_compressed(path) else MAX_BYTES
         with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+            _check_kind(path, file.peek(16))
             yield file, limit
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(path, f"the compressed file is cut or corrupt ({error})") from None
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+def _check_kind(path: Path, begin: bytes) -> None:
+    for mark, what in _OTHER_KINDS.items():
+        if begin.startswith(mark):
+            inside = "decompressed text" if _is_compressed(path) else "text"
+            raise DataError(path, f"{inside} must be UTF-8, got {what.format(name=path.name)}")
 
 
 def _check_expanded(path: Path, count: int, limit: int) -> None:

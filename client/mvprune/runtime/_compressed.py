@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 REFUSED = "a sparse model is for inference only; load the artifact with mvprune.load(folder) "
 
@@ -27,6 +29,22 @@ class Compressed(nn.Module):
         if mode:
             raise RuntimeError(REFUSED + "for training")
         return super().train(False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """What `to`, `half` and their like call.
+
+        Raises:
+            RuntimeError: the result would not be float32 on the CPU.
+        """
+        made = fn(torch.empty(1))
+        if made.dtype != torch.float32 or made.device.type != "cpu":
+            found = f"{made.dtype} on {made.device}"
+            raise RuntimeError(
+                f"a sparse model must be float32 on the CPU, got {found}; load the artifact again, with "
+                "mvprune.load(folder) for other dtypes and devices"
+            )
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def _save_to_state_dict(self, *_: Any, **__: Any) -> NoReturn:
         raise RuntimeError(REFUSED + "for a state dict, or keep the artifact's folder")

@@ -52,7 +52,10 @@ class SparseLinear(Compressed):
             RuntimeError: x has another dtype, device or width, or requires a gradient.
         """
         if x.dtype != torch.float32 or x.device.type != "cpu":
-            raise RuntimeError(f"the input of a sparse layer must be float32 on the CPU, got {x.dtype} on {x.device}")
+            raise RuntimeError(
+                f"the input of a sparse layer must be float32 on the CPU, got {x.dtype} on {x.device}; "
+                "pass inputs.float().cpu()"
+            )
         if x.requires_grad and torch.is_grad_enabled():
             raise RuntimeError(REFUSED + "for gradients, or call this one inside torch.inference_mode()")
         if x.shape[-1] != self.in_features:

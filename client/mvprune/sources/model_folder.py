@@ -49,6 +49,22 @@ _NOT_BASE = re.compile(r"(^|\.)(pooler|lm_head)\.")
 # transformers reads these in place of model.safetensors.
 _DISTRIBUTED = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
 
+_BELOW = ("*", "snapshots/*")
+_WITH_4 = "convert it with transformers 4: AutoModel.from_pretrained(folder, {}=True).save_pretrained(new_folder)"
+# Names of files with weights that are not read, and what to do.
+_OTHER_WEIGHTS = tuple(
+    (re.compile(name), how)
+    for name, how in {
+        r"tf_model\.h5": _WITH_4.format("from_tf"),
+        r"flax_model\.msgpack": _WITH_4.format("from_flax"),
+        r"model\.[\w-]+(-\d{5}-of-\d{5})?\.safetensors": (
+            "it is a variant: AutoModel.from_pretrained(folder, variant=...).save_pretrained(new_folder)"
+        ),
+        r".+\.(gguf|onnx|mlmodel|tflite)": "give the checkpoint of transformers from which it was made",
+        r".+\.safetensors": "rename it if these are all of the model's weights",
+    }.items()
+)
+
 # Families whose tensors and config keys have BERT's names, and in which each key is the length of its tensor.
 _BERT_LIKE = (
     "bert",
@@ -96,6 +112,12 @@ def inspect_model(folder: Path) -> InspectedModel:
     check_pointers(folder)
     _check_adapter(folder)
     config_file = folder / CONFIG_FILE
+    if not config_file.is_file() and (below := _models_below(folder)):
+        others = f"; {len(below)} folders in it have one" if len(below) > 1 else ""
+        raise InvalidReference(
+            f"the model's folder must have {CONFIG_FILE}, got {str(folder)!r}, which has none{others}; give "
+            f"{str(below[-1])!r}"
+        )
     config = read_json(config_file)
     check_config(config, f"{str(config_file)!r}")
     if not isinstance(model_type := config.get("model_type"), str):
@@ -124,6 +146,15 @@ def inspect_model(folder: Path) -> InspectedModel:
         blocks = "numbered blocks (layer.0., h.0., …) with matrices to prune"
         raise InvalidReference(f"{str(folder)!r} must have {blocks}, got none")
     return size
+
+
+def _models_below(folder: Path) -> list[Path]:
+    """The folders in a Trainer's output, an old model of sentence-transformers or the hub's cache that have a
+    config.json; the last checkpoint comes last."""
+    found = [path for pattern in _BELOW for path in folder.glob(f"{pattern}/{CONFIG_FILE}")]
+    return sorted(
+        (path.parent for path in found), key=lambda path: (int((re.findall(r"\d+", path.name) or "0")[-1]), path)
+    )
 
 
 def _architecture(config: Mapping[str, object], prunable: Mapping[str, tuple[int, ...]]) -> Architecture:
@@ -247,7 +278,11 @@ def _weight_files(folder: Path) -> list[Path]:
         raise InvalidReference(
             f"{str(folder)!r} must be a model, got a sparse artifact; `mvpctl export ARTIFACT OUT --to dense` makes one"
         )
-    raise InvalidReference(f"{str(folder)!r} must have its weights in model.safetensors, got no such file")
+    found = next(
+        ((name, how) for name in sorted(names) for ending, how in _OTHER_WEIGHTS if ending.fullmatch(name)), None
+    )
+    got = f"{found[0]}; {found[1]}" if found else "no such file"
+    raise InvalidReference(f"{str(folder)!r} must have its weights in model.safetensors, got {got}")
 
 
 def _is_file_name(name: object) -> bool:

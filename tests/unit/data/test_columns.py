@@ -131,7 +131,7 @@ def test_json_objects_may_have_more_keys_but_not_fewer(load, refused):
     assert load(rows, name="train.jsonl").train.texts == ["a", "b"]
     error = refused(rows + '{"sentence": "c"}\n', name="train.jsonl")
     assert error.line == 3
-    assert "'label' must be text, got nothing" in str(error)
+    assert "'label' must have a value, got nothing" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_json_objects_may_have_more_keys_but_not_fewer(load, refused):
         ({"sentence": " \t", "label": 1}, "'sentence' must not be blank"),
         ({"sentence": 5, "label": 1}, "'sentence' must be text, got 5"),
         ({"sentence": ["x"], "label": 1}, "'sentence' must be text, got a list"),
-        ({"sentence": "x", "label": None}, "'label' must be text, got nothing"),
+        ({"sentence": "x", "label": None}, "'label' must have a value, got nothing"),
         ({"sentence": "x", "label": ""}, "'label' must not be blank"),
         ({"sentence": "x", "label": {"a": 1}}, "'label' must be one label, got a dict"),
     ],
@@ -176,7 +176,8 @@ def objects(*rows: dict) -> str:
 def test_a_key_that_the_first_object_leaves_out(first: dict, rest: dict, missing: str, refused):
     error = refused(objects(first, rest, rest), task=OWN, name="train.jsonl")
     assert error.line == 1
-    assert f"'{missing}' must be text, got nothing" in str(error)
+    rule = "have a value" if missing == "label" else "be text"
+    assert f"'{missing}' must {rule}, got nothing" in str(error)
 
 
 def test_null_is_missing_too(refused):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mvprune.data.kinds.classification.labels import MAX_CLASSES
+from mvprune.data.loading import DataError, load_rows
 from mvprune.data.tasks import get_task
 
 SST2 = get_task("sst2")
@@ -85,13 +88,29 @@ def test_labels_are_discovered(labels: list, names: tuple, numbers: list, load):
         (["3.80", "5.0"], 1, "must be an integer or a name, got 3.8"),
         (["0.0", "-.5"], 2, "must be an integer or a name, got -0.5"),
         ([0, float("nan")], 2, "must be an integer or a name, got nan"),
-        ([0, 1, None], 3, "'label' must be text, got nothing"),
+        ([0, 1, None], 3, "'label' must have a value, got nothing; remove the row, or fill in its label"),
     ],
 )
 def test_labels_that_cannot_be_discovered(labels: list, line: int, found: str, refused):
     error = refused(own(labels), task=OWN, name="train.jsonl")
     assert error.line == line
     assert found in str(error)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ([Decimal("1"), Decimal("0.00"), Decimal(2)], ("0", "1", "2")),
+        (np.array([1, 0, 2], dtype=np.int16), ("0", "1", "2")),
+        (np.array([1, 2], dtype=np.float32), ("1", "2")),
+    ],
+    ids=["decimal", "int16", "float32"],
+)
+def test_numbers_of_other_types_are_numbers(labels: list, names: tuple):
+    rows = [{"text": "x", "label": label} for label in labels]
+    assert load_rows(OWN, rows, rows, name="d").labels == names
+    with pytest.raises(DataError, match=r"row 3: the label must be an integer or a name, got 0\.5"):
+        load_rows(OWN, [*rows[:2], {"text": "x", "label": Decimal("0.5")}], rows, name="d")
 
 
 def test_more_classes_than_allowed(load, refused):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,30 @@ CONTENTS = {
     "masked-lm": (".txt", "a\nb\n"),
     "squad": (".json", json.dumps(SQUAD)),
 }
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (gzip.compress(b"x"), "gzip; name it d{}.gz"),
+        (bz2.compress(b"x"), "bzip2; name it d{}.bz2"),
+        (b"PK\x03\x04 of a workbook", "a zip archive or an Excel workbook; extract the file, or save the sheet as csv"),
+        (b"PAR1 of pandas", "parquet; let its name end in .parquet"),
+        ("text,label\n".encode("utf-16"), "UTF-16; convert it, such as with: iconv"),
+        (lzma.compress(b"x"), "xz; decompress it with: xz -d"),
+    ],
+    ids=["gzip", "bzip2", "zip", "parquet", "utf-16", "xz"],
+)
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_file_of_another_kind_than_its_name_says(name: str, content: bytes, found: str, tmp_path: Path, write):
+    suffix, _ = CONTENTS[name]
+    other = write(tmp_path / f"d{suffix}", content)
+    with pytest.raises(DataError) as caught:
+        load_files(get_task(name), other, other)
+    assert f"d{suffix}: text must be UTF-8, got {found.format(suffix)}" in str(caught.value)
+    twice = write(tmp_path / f"twice{suffix}.gz", gzip.compress(content))
+    with pytest.raises(DataError, match="decompressed text must be UTF-8, got "):
+        load_files(get_task(name), twice, twice)
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])

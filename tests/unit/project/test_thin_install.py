@@ -37,6 +37,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         ("from mvprune_core.evaluation import evaluate", "mvprune_core", "worker"),
         ("import mvprune.export; mvprune.export.export('out', 'x', to='onnx')", "export to onnx", "export"),
         ("import mvprune; mvprune.load", "load", "runtime"),
+        ("import mvprune; mvprune.runtime.optimize", "optimize", "runtime"),
         ("from mvprune.runtime import optimize", "optimize", "runtime"),
     ],
 )

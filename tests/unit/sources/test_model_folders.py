@@ -154,6 +154,41 @@ def test_a_folder_without_weights(tmp_path: Path):
         inspect_model(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("tf_model.h5", r"tf_model\.h5; convert it with transformers 4: .*, from_tf=True\)"),
+        ("flax_model.msgpack", r"flax_model\.msgpack; .* from_flax=True"),
+        ("model.fp16.safetensors", r"model\.fp16\.safetensors; it is a variant: .* variant="),
+        ("model-q4.gguf", r"model-q4\.gguf; give the checkpoint of transformers from which it was made"),
+        ("encoder.safetensors", r"encoder\.safetensors; rename it if these are all"),
+    ],
+)
+def test_weights_of_another_form_are_named(tmp_path: Path, name: str, found: str) -> None:
+    write_model(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / name)
+    with pytest.raises(InvalidReference, match=rf"must have its weights in model\.safetensors, got {found}"):
+        inspect_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("below", "named"),
+    [
+        (["checkpoint-90", "checkpoint-1000", "runs"], "checkpoint-1000"),
+        (["0_Transformer", "1_Pooling"], "0_Transformer"),
+        (["refs", "snapshots/9ab1"], "snapshots/9ab1"),
+    ],
+    ids=["trainer", "sentence-transformers", "cache of the hub"],
+)
+def test_the_folder_below_that_has_the_model_is_named(tmp_path: Path, below: list[str], named: str) -> None:
+    for name in below:
+        (tmp_path / name).mkdir(parents=True)
+        if name not in ("1_Pooling", "runs", "refs"):
+            write_model(tmp_path / name)
+    with pytest.raises(InvalidReference, match=rf"must have config\.json, got .*; give '.*/{named}'$"):
+        inspect_model(tmp_path)
+
+
 def test_a_folder_without_a_config(tmp_path: Path):
     with pytest.raises(InvalidReference, match=r"there is no file .*config\.json"):
         inspect_model(tmp_path)

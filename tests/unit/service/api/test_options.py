@@ -323,7 +323,8 @@ def test_files_are_read_once(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.Mon
     near = replace(tiny, train=tmp_path / "train.jsonl", validation=tmp_path / "dev.jsonl")
     near.validation.write_text('{"text": "a", "label": "yes"}\n')
     near.train.write_text('{"text": "a", "label": "yes"}\n{"text": "b"}\n')
-    wrong = f"{near.train}, line 2: 'label' must be text, got nothing"
+    words = "'label' must have a value, got nothing; remove the row, or fill in its label"
+    wrong = f"{near.train}, line 2: {words}"
     for _ in range(2):
         assert refused(near, checks=checks) == {"job.spec.dataset.train": wrong}
     assert len(read) == 1

@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from numbers import Integral, Real
 
 from mvprune.common.excerpts import shown
 from mvprune.data.reading import plain_label, spelled
@@ -32,12 +34,16 @@ def read_label(table: Table, line: int, column: str, value: object, *, named: bo
     if isinstance(value, list | tuple | dict):
         message = f"{shown(column)} must be one label, got {shown(value)}; several labels a text are not supported"
         raise table.error(line, message)
+    if value is None:
+        message = f"{shown(column)} must have a value, got nothing; remove the row, or fill in its label"
+        raise table.error(line, message)
     if isinstance(value, bool):
         return _TRUTH[value] if named else int(value)
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, Integral):
         return int(value)
-    if isinstance(value, int | float):
-        return value
+    if isinstance(value, Real | Decimal):  # a Decimal is the type of a DECIMAL column of a database
+        number = float(value)
+        return int(number) if number.is_integer() else number
     text = spelled(checked_text(table, line, column, value).strip())
     if not text:
         raise table.error(line, f"{shown(column)} must have a visible character, got {shown(value)}")
