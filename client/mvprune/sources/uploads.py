@@ -12,7 +12,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
@@ -94,7 +94,8 @@ def is_name(name: str) -> bool:
 
 def digest(files: Sequence[File]) -> str:
     """The SHA-256 that identifies the content, 64 hexadecimal digits."""
-    listed = [asdict(file) for file in sorted(files, key=lambda file: file.path)]
+    ordered = sorted(files, key=lambda file: file.path)
+    listed = [{"path": file.path, "size_bytes": file.size_bytes, "chunks": file.chunks} for file in ordered]
     content = {"chunk_bytes": CHUNK_BYTES, "files": listed}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

@@ -92,8 +92,8 @@ _BY_SERVICE = {
         "GetUpload": _costly(Scope.READ, "name"),
         "ListUploads": _costly(Scope.READ, "parent"),
         "DeleteUpload": _costly(Scope.SUBMIT, "name"),
-        "GenerateChunkUrls": _costly(Scope.SUBMIT, "name"),
-        "CommitChunks": _costly(Scope.SUBMIT, "name"),
+        "GenerateChunkUrls": _of_project(Scope.SUBMIT, "name"),
+        "CommitChunks": _of_project(Scope.SUBMIT, "name"),
         "PutChunk": _of_project(Scope.SUBMIT, "name"),  # of the first request
     },
     "mvprune.v1.CatalogService": {

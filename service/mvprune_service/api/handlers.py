@@ -33,9 +33,12 @@ Observe = Callable[[str, grpc.StatusCode, float | None], None]  # method, status
 
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _REQUEST_SECONDS = 10.0  # until the request of a call must have arrived
+_REFUSED_SECONDS = 0.25  # until a call beyond the rate limit is answered
 _PIECE_SECONDS = 60.0  # the same of each piece of what a client sends in several, at once with others
-_CALLS, _COSTLY_CALLS = 8, 2  # of a project that are answered at a time: of those that read, and of those that change
+_CALLS, _COSTLY_CALLS = 8, 1  # of a project that are answered at a time: of those that read, and of those that change
 _CALLS_IN_ALL, _COSTLY_IN_ALL = 2_000, 16
+_UNIT_BYTES = 1 << 10  # of a request: as many more count as another call
+_STREAM_UNITS = 3.0  # calls that a stream counts as
 _LARGE_BYTES = 16 << 10  # of a request that is checked on another thread, while the event loop answers others
 _UNREADABLE = object()
 _WITH_TOKEN = (Caller.TOKEN, Caller.ANY_TOKEN, Caller.OPERATOR)
@@ -103,7 +106,7 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
                 async with AsyncExitStack() as places:
                     await self._take_place(method, principal, places)
                     request = await _receive(context, _PIECE_SECONDS if has_requests else _REQUEST_SECONDS)
-                    await self._admit(method, request, principal)
+                    await self._admit(method, request, principal, is_piece=has_requests)
                     response = await inner(_requests(request, context) if has_requests else request, context)
             except BaseException as error:
                 await self._fail(method, context, error, started)
@@ -113,7 +116,7 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
         async def stream(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
             try:
-                principal = await self._identify(method, context)
+                principal = await self._identify(method, context, _STREAM_UNITS)
                 request = requests if has_requests else await _receive(context, _REQUEST_SECONDS)
                 await self._admit(method, request, principal)
                 check, owner = None, host_of(context.peer())  # without tokens streams are counted by address
@@ -136,17 +139,29 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         make = getattr(grpc, f"stream_{kind.partition('_')[2]}_rpc_method_handler")
         return make(wrapped, _careful(handler.request_deserializer), handler.response_serializer)
 
-    async def _identify(self, method: str, context: grpc.aio.ServicerContext) -> Principal | None:
-        """Who calls, for methods that are for those with a token. Raises ApiError unless they may call now."""
+    async def _identify(self, method: str, context: grpc.aio.ServicerContext, units: float = 1.0) -> Principal | None:
+        """Who calls, for methods that are for those with a token. Raises ApiError unless they may call now.
+
+        Args:
+            units: calls that this one counts as.
+        """
         rule = RULES.get(method)
         if rule is None:
             raise ApiError(grpc.StatusCode.PERMISSION_DENIED, "NO_RULE", f"nobody may call {method}")
         if rule.caller not in _WITH_TOKEN:
             return None
         principal = await self._authenticator.principal(context) if self._authenticator else LOCAL
-        if self._limiter:
-            self._limiter.take(principal.id)
+        await self._spend(principal, units)
         return principal
+
+    async def _spend(self, principal: Principal, units: float) -> None:
+        """Raises ApiError if the caller has called too often."""
+        if self._limiter:
+            try:
+                self._limiter.take(principal.id, units)
+            except ApiError:
+                await asyncio.sleep(_REFUSED_SECONDS)  # a caller that calls again at once would keep the server busy
+                raise
 
     async def _take_place(self, method: str, principal: Principal | None, places: AsyncExitStack) -> None:
         """Waits until the caller's project may make one more call. Its request is not read before. Raises ApiError."""
@@ -158,8 +173,9 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         if rule.is_costly:
             await places.enter_async_context(self._costly.place(owner))
 
-    async def _admit(self, method: str, request: Any, principal: Principal | None) -> None:
-        """Raises ApiError unless the caller may make this request."""
+    async def _admit(self, method: str, request: Any, principal: Principal | None, *, is_piece: bool = False) -> None:
+        """Raises ApiError unless the caller may make this request. Entries of a request cost time, so its size counts;
+        the content of a chunk's piece does not."""
         readable = isinstance(request, Message)
         SUBJECT.set(request if readable else None)
         if request is _UNREADABLE:
@@ -168,6 +184,8 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             authorise(RULES[method], principal, request)
             set_principal(principal)
             OWNER.set(subject_of(RULES[method], principal, request))
+            if readable and not is_piece and (units := request.ByteSize() // _UNIT_BYTES):
+                await self._spend(principal, units)
         if readable:
             if request.ByteSize() > _LARGE_BYTES:
                 await asyncio.to_thread(check_request, request)
