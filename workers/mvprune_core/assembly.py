@@ -78,10 +78,16 @@ class Assembly:
             return manifest.total_bytes - (Path(folder) / WEIGHTS_FILE).stat().st_size
 
 
-def draft(run: ResolvedRun, model: nn.Module, notes: Sequence[str]) -> ResultInfo:
-    """What the manifest will say, as far as it is known before training; its metric is 0."""
-    names = [f"{name}.weight" for name in run.layers_of(model)]
-    accounting, layers = account(model, names, run.density)
+def draft(run: ResolvedRun, model: nn.Module, pruned: Sequence[str], notes: Sequence[str]) -> ResultInfo:
+    """What the manifest will say, as far as it is known before training; its metric is 0.
+
+    Args:
+        run: the run.
+        model: before training.
+        pruned: names of the weights that are to be pruned.
+        notes: of the run until now.
+    """
+    accounting, layers = account(model, pruned, run.density)
     return _info(
         run,
         _spec(run, run.coding, trimmed=run.trim_positions),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -9,11 +10,15 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
+from mvprune.artifact import Coding, Values
 from mvprune.common.blocks import block_list, in_block
 from mvprune.sources.model_folder import table_key, table_remedy
 from mvprune_core.errors import CompressionError, Reason
 
 _EXAMPLES = 3  # of names in a message
+_PRETRAINING = re.compile(
+    r"(^|\.)(cls|lm_\w+|\w*predictions?\w*|vocab_\w+|\w*_lm_head|\w*lm_loss|sop_classifier)\.|logits_bias$"
+)
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,12 @@ class NewHead:
     Attributes:
         missing: names of tensors that the checkpoint lacks.
         unlike: tensors that have another shape in the checkpoint, such as a head for more classes.
+        unused: names of tensors of a head that only the checkpoint has, other than those of pretraining.
     """
 
     missing: tuple[str, ...] = ()
     unlike: tuple[Unlike, ...] = ()
+    unused: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -46,11 +53,18 @@ class NewHead:
         return tuple(sorted({*self.missing, *(tensor.name for tensor in self.unlike)}))
 
     def notes(self) -> tuple[str, ...]:
-        """A sentence that names the new tensors; () if there are none."""
+        """Sentences that name the new tensors, and a head that is not used; () if there are none."""
         if not self.names:
             return ()
         why = f" ({'; '.join(map(str, self.unlike))})" if self.unlike else ""
-        return (f"new in the model, drawn from the seed: {', '.join(self.names)}{why}",)
+        new = f"new in the model, drawn from the seed: {', '.join(self.names)}{why}"
+        if not self.unused:
+            return (new,)
+        return (
+            new,
+            f"the weights have {_listed(self.unused)}, which the model of transformers does not use: its head, and "
+            "with it a dense baseline, is not the one that was given",
+        )
 
 
 def check_body(name: str, model: Any, report: Mapping[str, Any]) -> NewHead:
@@ -87,7 +101,9 @@ def check_body(name: str, model: Any, report: Mapping[str, Any]) -> NewHead:
             "the config.json that belongs to the weights, or save the smaller model with save_pretrained of "
             "transformers",
         )
-    return NewHead(tuple(sorted(report["missing_keys"])), tuple(unlike))
+    others = (key for key in report["unexpected_keys"] if not _is_of_base(key, model))
+    unused = sorted(key for key in others if not (_is_pooler(key) or _PRETRAINING.search(key)))
+    return NewHead(tuple(sorted(report["missing_keys"])), tuple(unlike), tuple(unused))
 
 
 def check_finite(name: str, model: nn.Module) -> None:
@@ -103,6 +119,31 @@ def check_finite(name: str, model: nn.Module) -> None:
                 f"tensor {key} holds NaN or infinity, as after a training that diverged or in a damaged file; give "
                 "another checkpoint",
             )
+
+
+def check_range(name: str, model: nn.Module, coding: Coding, pruned: Collection[str]) -> None:
+    """Checks that the values of a model can be stored as they are to be.
+
+    Args:
+        name: the model's name, for the message.
+        model: its values are finite.
+        coding: how they are to be stored.
+        pruned: names of the weights that are to be pruned.
+
+    Raises:
+        CompressionError: INVALID_MODEL, a value is too large for fp16; the message names the tensor and the option.
+    """
+    for key, tensor in model.state_dict().items():
+        is_pruned = key in pruned
+        if tensor.is_floating_point() and coding.of(key, pruned=is_pruned, dimensions=tensor.dim()) is Values.FP16:
+            largest = float(tensor.abs().max()) if tensor.numel() else 0.0
+            if largest > torch.finfo(torch.float16).max:
+                option = "weight_dtype" if is_pruned else "embedding_dtype"
+                _refuse(
+                    name,
+                    f"tensor {key} must be within the range of fp16 (65504), as which it is stored, got {largest:g}; "
+                    f"take {option} bf16 or fp32",
+                )
 
 
 def _refuse(name: str, what: str) -> NoReturn:

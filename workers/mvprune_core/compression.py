@@ -18,6 +18,7 @@ from mvprune.common.suggestions import must_be_one_of
 from mvprune_core.assembly import Assembly, draft
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.callbacks import Callback, Silent
+from mvprune_core.checkpoint_checks import check_range
 from mvprune_core.distillation import Teacher
 from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.given_masks import find_mask
@@ -309,7 +310,10 @@ def _prepare(
             student = load_model(plan.source, plan.objective, plan.seed)
         notes.add(*student.notes)
         resolved = resolve(plan, student, source, results, notes)
-    info = draft(resolved, student.model, notes.texts)
+    names = [f"{name}.weight" for name in resolved.layers_of(student.model)]
+    if not plan.delta:  # what training leaves alone is then not stored
+        check_range(plan.source.name, student.model, plan.coding, names)
+    info = draft(resolved, student.model, names, notes.texts)
     try_writing(plan.source.name, student, resolved.train.padding_side, info, resolved.sample)
     keys = run_keys(resolved)
     if not resolved.is_kept:

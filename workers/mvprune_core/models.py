@@ -18,7 +18,7 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 from torch import nn
 
 from mvprune.artifact import positions
-from mvprune.artifact.config import build_config
+from mvprune.artifact.config import build_config, note_on_outputs
 from mvprune.sources.model_config import CONFIG_FILE, check_tokenizer, read_json
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model
@@ -29,6 +29,7 @@ from mvprune_core.hub import CONFIG_AND_TOKENIZER, fetch_model, first_line
 from mvprune_core.padding_ids import settle_padding_id
 from mvprune_core.tasks import Objective
 from mvprune_core.tasks.classes import number_classes
+from mvprune_core.tasks.heads import Head
 
 _IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
 _SHOWN = 40  # characters of a token
@@ -107,10 +108,12 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     """
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        config = _read(source, lambda: build_config(read_json(source.folder / CONFIG_FILE), CONFIG_FILE))
+        content = _read(source, lambda: read_json(source.folder / CONFIG_FILE))
+        config = _read(source, lambda: build_config(content, CONFIG_FILE))
         check_head(config, objective)
         tokenizer = load_tokenizer(source, config)
-        notes = number_classes(config)
+        notes = (*note_on_outputs(content), *number_classes(config))
+        given = Head.of(config)
         same_question = objective.configure(config)
         model, report = _read(
             source,
@@ -129,6 +132,7 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     check_finite(source.name, model)
     notes += fit_tokenizer(source.name, tokenizer, model)
     notes += settle_padding_id(source.name, model, tokenizer)
+    notes += given.notes(Head.of(config), is_new=bool(head.names))
     notes += (*head.notes(), *without_batch_effects(model))
     fine_tuned = same_question and not head.names
     return Loaded(model, tokenizer, fine_tuned=fine_tuned, notes=notes, new=head.names)

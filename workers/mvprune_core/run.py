@@ -186,7 +186,8 @@ class CompressionRun:
         except ArtifactError as error:
             raise CompressionError(
                 Reason.NAN_LOSS,
-                f"training diverged ({error}); lower the learning rate ({run.settings.learning_rate:g})",
+                f"training diverged ({error}); lower the learning rate ({run.settings.learning_rate:g}), or, if the "
+                "value is finite, take weight_dtype and embedding_dtype bf16",
             ) from error
         set_padding_side(loaded.tokenizer, run.train.padding_side)
         density = self._filled_density(masked.masks) if run.selector.fills else run.density

@@ -15,6 +15,7 @@ from mvprune_core.plan import ResolvedRun, input_length
 from mvprune_core.precision import with_length_buckets
 from mvprune_core.probes import probes
 from mvprune_core.storage import Cache
+from mvprune_core.tasks.heads import is_probability
 from mvprune_core.token_cache import cached_examples, tokenizer_digest
 
 
@@ -31,6 +32,14 @@ def load_for_logits(source: Source, run: ResolvedRun, cache: Cache) -> tuple[Loa
             Reason.INVALID_MODEL,
             f"teacher.model must be fine-tuned for {run.data.task.name}, got {source.name!r}, whose checkpoint has no "
             "head for these labels; give one that is, or let the service train one",
+        )
+    if is_probability(teacher.config) != is_probability(run.config):
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            "teacher.model must have outputs that mean the same as the model's, both values or both logits of "
+            f"probabilities, got {source.name!r} with the problem_type {teacher.config.problem_type}, and "
+            f"{run.config.problem_type} of the model; a model with one label (id2label) and without a problem_type in "
+            "its config.json has logits of probabilities",
         )
     length = input_length(run, source, teacher, run.settings.max_length)
     digest = tokenizer_digest(teacher.tokenizer)

@@ -52,6 +52,7 @@ from mvprune_core import compress as compress_model
 from mvprune_core.given_masks import find_mask
 from mvprune_core.group import ALONE, Group
 from mvprune_core.models import Source
+from mvprune_workers.disk import check_disk
 from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
 from mvprune_workers.folders import Folders
 from mvprune_workers.inputs import fetched_path
@@ -96,6 +97,7 @@ def run_job(
     """
     roots = Roots.from_environment()
     source = _find_model(spec.model, spec.model_revision, roots, folders)
+    check_disk(folders.output, source.folder, spec.target_density or 1.0)
     teacher, baseline = _teacher(spec, folders, roots, group, first_here), _baseline(spec, folders)
     mask = _mask(spec.locked_mask.mask_from, folders, roots)
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):

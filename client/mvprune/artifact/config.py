@@ -7,6 +7,7 @@ import functools
 import inspect
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import transformers
@@ -16,6 +17,19 @@ from mvprune.sources.references import InvalidReference
 
 # What a model's classes build one by one, so that its number costs memory before any tensor does.
 _LIMITS = ((re.compile(r"(^|_)(layers?|blocks|groups)$"), 1000), (re.compile(r"^num_labels$"), 1 << 20))
+# What a forward pass returns and how it is cut up, not what is computed: others would break training, or the writing of
+# the configuration.
+_OUTPUTS = MappingProxyType(
+    {
+        "output_attentions": False,
+        "output_hidden_states": False,
+        "return_dict": True,
+        "torchscript": False,
+        "use_cache": False,
+        "chunk_size_feed_forward": 0,
+    }
+)
+_UNSAID = ("use_cache",)  # nothing that a model of a task returns depends on it
 
 
 def build_config(config: Mapping[str, Any], where: str) -> Any:
@@ -23,7 +37,8 @@ def build_config(config: Mapping[str, Any], where: str) -> Any:
 
     transformers sets every key as an attribute: a key may be a field of the configuration, or a name that transformers
     does not have, but not take the place of a method or of an attribute of the class, such as `attribute_map`, which
-    gives other keys another meaning.
+    gives other keys another meaning. Keys that say in what form a forward pass returns its outputs have one value here,
+    whatever was given: the outputs are an object with names, without attentions, hidden states and caches.
 
     Args:
         config: the content of config.json.
@@ -46,9 +61,22 @@ def build_config(config: Mapping[str, Any], where: str) -> Any:
             f"{where}: model_type must be one of transformers {transformers.__version__}, got {model_type!r:.200}"
         )
     try:
-        return transformers.CONFIG_MAPPING[model_type].from_dict(dict(config))
+        return transformers.CONFIG_MAPPING[model_type].from_dict({**config, **_replaced(config)})
     except Exception as error:  # whatever a class raises on keys that make no sense
         raise InvalidReference(f"{where}: must be a configuration of a {model_type}, got {error!r:.500}") from error
+
+
+def note_on_outputs(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """A note that names the keys of a config.json that `build_config` replaces; () if there are none."""
+    said = {key: value for key, value in _replaced(config).items() if key not in _UNSAID}
+    if not said:
+        return ()
+    keys = ", ".join(f"{key} {value!r} (was {config[key]!r:.50})" for key, value in said.items())
+    return (f"keys of config.json that say in what form outputs are returned were replaced: {keys}",)
+
+
+def _replaced(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in _OUTPUTS.items() if key in config and config[key] != value}
 
 
 @functools.cache

@@ -97,8 +97,10 @@ def encode_values(
         return _quantize(values, counts, kind, sparse=sparse, steps=steps)
     with np.errstate(over="ignore"):
         numbers = bfloat16_bits(values) if kind is Values.BF16 else np.asarray(values, _ITEMS[kind])
-    if not (_finite(numbers, kind) and np.isfinite(values).all()):
-        raise ArtifactError(f"values must be finite and within the range of {kind.value}")
+    if not np.isfinite(values).all():
+        raise ArtifactError("values must be finite, got NaN or infinity")
+    if not _finite(numbers, kind):
+        raise ArtifactError(f"values must be within the range of {kind.value}, got {values[np.abs(values).argmax()]:g}")
     return numbers, None
 
 
@@ -233,7 +235,7 @@ def _quantize(
     for rows, part in _blocks(counts):
         block = np.asarray(values[part], np.float32)
         if not np.isfinite(block).all():
-            raise ArtifactError(f"values must be finite and within the range of {kind.value}")
+            raise ArtifactError("values must be finite, got NaN or infinity")
         lengths = counts[rows]
         largest = _largest(block, lengths)
         ends = np.full(len(lengths), most) if steps is None else steps[rows]

@@ -317,3 +317,13 @@ def test_an_implementation_of_transformers_own_is_taken(
 ) -> None:
     loaded = load(change_config(bert, attn_implementation=implementation), objective)
     assert loaded.config._attn_implementation == (implementation or "sdpa")
+
+
+@pytest.mark.parametrize("name", ["classifier.2", "score", "span_head.dense"])
+def test_a_head_that_is_not_used_is_named(bert: Path, objective: Objective, name: str) -> None:
+    def change(tensors: dict[str, Any]) -> None:
+        tensors[f"{name}.weight"] = tensors.pop("classifier.weight").repeat(2, 1)
+        tensors[f"{name}.bias"] = tensors.pop("classifier.bias").repeat(2)
+
+    notes = load(change_weights(bert, change), objective).notes
+    assert any(f"the weights have {name}.bias, {name}.weight, which the model of trans" in note for note in notes)

@@ -101,3 +101,52 @@ def test_a_tokenizer_gives_ids_and_a_mask(
     assert batch["attention_mask"].sum(1).tolist() == [4, 3]
     with torch.inference_mode():
         result.model(**batch)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("output_attentions", True),
+        ("output_hidden_states", True),
+        ("return_dict", False),
+        ("torchscript", True),
+        ("use_cache", True),
+        ("chunk_size_feed_forward", 7),
+    ],
+)
+def test_the_form_of_outputs_in_config_json_is_that_of_training(
+    save: Callable[..., Path],
+    bert_config: Callable[..., Any],
+    data: ClassificationData,
+    tmp_path: Path,
+    key: str,
+    value: Any,
+) -> None:
+    folder = save(BertModel(bert_config()))
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    result = compress(folder, data, density=0.5, training=replace(SHORT, max_steps=3), dense_baseline=False)
+    result.save(tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "config.json").read_text()).get(key) != value
+    assert any(f"{key} " in note for note in result.notes) == (key != "use_cache")
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("bert.encoder.layer.0.output.dense.bias", "embedding_dtype"),
+        ("bert.encoder.layer.1.output.dense.weight", "weight_dtype"),
+    ],
+)
+def test_a_value_beyond_fp16_is_named_before_training(
+    save: Callable[..., Path], bert_config: Callable[..., Any], data: ClassificationData, name: str, option: str
+) -> None:
+    model = transformers.BertForSequenceClassification(bert_config())
+    model.get_parameter(name).data.view(-1)[3] = -7e4
+    folder, short = save(model), replace(SHORT, max_steps=3)
+    message = rf"tensor {name} must be within the range of fp16 \(65504\), .* got 70000; take {option} bf16 or fp32"
+    with pytest.raises(CompressionError, match=message) as raised:
+        compress(folder, data, density=0.5, training=short)
+    assert raised.value.reason is Reason.INVALID_MODEL
+    given: dict[str, Any] = {option: "bf16"}
+    assert compress(folder, data, density=1.0, keep_fine_tuned=True, **given).metrics

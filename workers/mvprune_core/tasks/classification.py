@@ -19,6 +19,7 @@ from mvprune_core.metrics import MODULES, compute_metrics
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt, class_doubt, value_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
+from mvprune_core.tasks.heads import PROBABILITY, REGRESSION, is_probability
 from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, Values
 
 
@@ -138,23 +139,36 @@ class Classification(_Texts):
 
 @dataclass(frozen=True)
 class Regression(_Texts):
-    """One value for a text or for a pair of texts."""
+    """One value for a text or for a pair of texts: the model's output, or its sigmoid (`is_probability`)."""
 
     kind: ClassVar[str] = "regression"
     outputs: ClassVar[tuple[DistilledOutput, ...]] = (Values(),)
 
     def configure(self, config: Any) -> bool:
         fits = bool(config.num_labels == 1)
+        keeps = is_probability(config) and self._has_probabilities
         config.num_labels = 1
-        config.problem_type = "regression"
+        # Without a problem_type, transformers trains one output with squared errors.
+        config.problem_type = PROBABILITY if keeps else REGRESSION
         return fits
 
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         values = np.array(self.data.train.labels).astype(np.float32)
+        if is_probability(config):
+            values = values[:, None]  # one label of several
         return self._training_examples(values, tokenizer, config, max_length)
 
     def predict(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> NDArray[Any]:
-        return self.logits(model, examples, device, group)[:, 0].numpy()
+        return self._values(model, examples, device, group).numpy()
+
+    def _values(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> Tensor:
+        logits = self.logits(model, examples, device, group)[:, 0]
+        return logits.sigmoid() if is_probability(model.config) else logits
+
+    @property
+    def _has_probabilities(self) -> bool:
+        splits = (self.data.train, *(split for _, split in self._validation))
+        return all(0 <= value <= 1 for split in splits for value in split.labels)
 
     def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
         """Those of the mean value, with which nothing correlates."""
@@ -167,12 +181,12 @@ class Regression(_Texts):
     def teacher_doubt(
         self, logits: Mapping[str, Tensor], examples: Examples, which: Indices, names: Sequence[str]
     ) -> Doubt | None:
-        return value_doubt(logits["logits"][:, 0].numpy(), examples.targets["labels"].numpy()[which])
+        return value_doubt(logits["logits"][:, 0].numpy(), examples.targets["labels"].numpy()[which].ravel())
 
     def answers(
         self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
     ) -> list[Answer]:
-        return [{"value": value} for value in self.logits(model, examples, device)[:, 0].tolist()]
+        return [{"value": value} for value in self._values(model, examples, device).tolist()]
 
     @classmethod
     def flaw_of_head(cls, names: Sequence[str]) -> str:

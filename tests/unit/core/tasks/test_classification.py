@@ -30,7 +30,7 @@ class _Reader(torch.nn.Module):
 
     def __init__(self, answers: dict[int, list[float]], names: tuple[str, ...]) -> None:
         super().__init__()
-        self.config = SimpleNamespace(id2label=dict(enumerate(names)), num_labels=len(names))
+        self.config = SimpleNamespace(id2label=dict(enumerate(names)), num_labels=len(names), problem_type="regression")
         self.answers = answers
 
     def forward(self, input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
