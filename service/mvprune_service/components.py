@@ -222,7 +222,7 @@ def _schedule(
     )
     python = str(settings.worker_python or sys.executable)
     dispatcher = Dispatcher(db, executor, resources.key, _worker_environment(settings, resources), python=python)
-    watchdog = Watchdog(db, executor, store, pace=pace)
+    watchdog = Watchdog(db, executor, store, pace=pace, problems=problems)
     finalizer = Finalizer(db, store)
     janitor = Janitor(
         db,
