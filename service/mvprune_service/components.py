@@ -239,7 +239,7 @@ def _schedule(
     dispatcher = Dispatcher(
         db, executor, resources.ownership, resources.key, _worker_environment(settings, resources), python=python
     )
-    watchdog = Watchdog(db, executor, store, pace=pace)
+    watchdog = Watchdog(db, executor, store, pace=pace, problems=problems)
     finalizer = Finalizer(db, store)
     janitor = Janitor(
         db,

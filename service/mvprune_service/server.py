@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
 from mvprune.artifact.errors import MissingExtra, needs
+from mvprune.common.addresses import exempt_this_machine
 
 _REFUSED = 2
 _INTERRUPTED = 130
@@ -17,6 +19,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "mvprune-server") -> int
     Args:
         prog: name of the program in its help and errors.
     """
+    exempt_this_machine(os.environ)
     try:
         with needs("the service", "all"):
             from mvprune_service.running import run  # takes a second, in which Ctrl-C must not print a stack trace

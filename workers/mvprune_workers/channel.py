@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 import mvprune
+from mvprune.common.channels import open_channel, proxy_variable
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune.v1.worker_pb2_grpc import WorkerServiceStub
 from mvprune_workers.settings import Tls
@@ -44,9 +45,6 @@ _MESSAGE_BYTES = 64 << 20  # a claim has 200 bytes for each 8 MiB that a client 
 _OPTIONS = (
     ("grpc.service_config", _SERVICE_CONFIG),
     ("grpc.max_receive_message_length", _MESSAGE_BYTES),
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-    ("grpc.max_reconnect_backoff_ms", 5000),  # the default of two minutes outlives a restart of the server by far
     ("grpc.use_local_subchannel_pool", 1),  # a new channel means a new connection
 )
 
@@ -126,10 +124,14 @@ class WorkerClient:
         self._call("CompleteAttempt", request)
 
     def _connect(self) -> None:
-        if self._credentials is None:
-            self._channel = grpc.insecure_channel(self._target, options=_OPTIONS)
-        else:
-            self._channel = grpc.secure_channel(self._target, self._credentials, options=_OPTIONS)
+        self._channel = open_channel(
+            grpc,
+            self._target,
+            self._credentials,
+            connect_seconds=1.0,
+            longest_wait_seconds=5.0,
+            options=_OPTIONS,
+        )
         self._stub: Any = WorkerServiceStub(self._channel)
 
     def _reconnect(self, stub: Any) -> None:
@@ -155,3 +157,10 @@ class WorkerClient:
             raise Unreachable(text) from None
         except ValueError as error:  # the channel was closed for another thread's reconnect
             raise Unreachable(f"{method}: {error}") from None
+
+
+def remedy(target: str) -> str:
+    """What may help where a target cannot be reached, after a semicolon; "" if nothing is known."""
+    if proxy := proxy_variable(target):
+        return f"; {proxy} names a proxy for it: if the server is reached without one, add its host to no_proxy"
+    return ""

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mvprune.common import tracing
+from mvprune.common.addresses import exempt_this_machine
 from mvprune_workers import backoff
 from mvprune_workers.cache import trim
 from mvprune_workers.event_queue import Event, EventQueue
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from mvprune.v1 import worker_pb2
     from mvprune_workers.channel import WorkerClient
 
+_SAY_AGAIN_SECONDS = 30.0
 TRAINER = (sys.executable, "-P", "-m", "mvprune_workers.trainer")  # -P: no module comes from the working folder
 
 
@@ -125,8 +127,9 @@ class Supervisor:
     @tracing.span("claim")
     def _claim(self, client: WorkerClient, log: LogFile) -> worker_pb2.ClaimAttemptResponse | ExitCode:
         """The claimed lease, or the exit code if there is none."""
-        from mvprune_workers.channel import LeaseLost, Rejected, Unreachable
+        from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, remedy
 
+        target, say_again = self._settings.target, 0.0
         deadline = time.monotonic() + self._limits.claim
         for delay in backoff.delays():
             try:
@@ -135,9 +138,13 @@ class Supervisor:
                 log.say(f"the claim was refused: {error}")
                 return ExitCode.REFUSED
             except Unreachable as error:
-                if time.monotonic() + delay > deadline:
-                    log.say(f"the control plane could not be reached: {error}")
+                now = time.monotonic()
+                if now + delay > deadline:
+                    log.say(f"the server at {target} could not be reached: {error}{remedy(target)}")
                     return ExitCode.UNREACHABLE
+                if now >= say_again:  # the watchdog shows the last line to the user
+                    log.say(f"the server at {target} cannot be reached, trying again: {error}{remedy(target)}")
+                    say_again = now + _SAY_AGAIN_SECONDS
             if self._events.wait((Event.STOPPED,), delay):
                 return ExitCode.PREEMPTED
         raise AssertionError("delays are endless")
@@ -145,6 +152,7 @@ class Supervisor:
 
 def main(trainer: Sequence[str] = TRAINER, limits: Limits | None = None) -> ExitCode:
     """The program: settings from the environment, SIGTERM and SIGINT end the attempt early."""
+    exempt_this_machine(os.environ)
     try:
         settings = Settings.from_environment(os.environ)
         tracing.start("mvprune-worker")

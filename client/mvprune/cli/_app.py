@@ -16,6 +16,7 @@ from typing import Any
 from mvprune.cli._commands import COMMANDS, COMPLETING, Command
 from mvprune.cli._errors import UsageError, report, report_no_text, report_system, report_usage
 from mvprune.cli._exit import ExitCode
+from mvprune.common.addresses import exempt_this_machine
 from mvprune.common.exceptions import MvpruneError
 from mvprune.common.suggestions import must_be_one_of
 
@@ -38,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code (`mvprune.cli` lists them)."""
     _prepare_streams()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is said in our words
+    exempt_this_machine(os.environ)
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()

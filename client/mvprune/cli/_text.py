@@ -17,6 +17,7 @@ _WAITS = {
     "WAITING_FOR_CAPACITY": "waits until the cluster has room for it",
     "WAITING_FOR_NODE": "waits until the cluster has added a node for it",
     "WAITING_FOR_QUOTA": "waits until the project's quota leaves it GPUs",
+    "WAITING_FOR_WORKER": "its worker runs and has not called the server; see mvpctl server status",
     "WAITING_FOR_TEACHER": "waits for the job of its teacher or baseline",
     "EXECUTOR_UNREACHABLE": "waits until the cluster can be reached",
 }

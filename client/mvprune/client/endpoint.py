@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mvprune.client import contexts
-from mvprune.common.addresses import is_loopback, split_address
+from mvprune.common.addresses import is_this_machine, split_address
 from mvprune.common.exceptions import bad_field
 from mvprune.common.files import decode_text, expanded
 from mvprune.common.identifiers import ID_PATTERN, ID_RULE
@@ -24,7 +24,6 @@ DEFAULT_ADDRESS = "127.0.0.1:7070"
 DEFAULT_PROJECT = "default"
 _TLS, _PLAIN = "grpcs://", "grpc://"
 _YES = ("1", "true", "yes", "on")
-_THIS_MACHINE = ("0.0.0.0", "[::]")  # noqa: S104 (a connection to these stays on this machine)
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def find(
         raise bad_field("ca_cert", f"given, but {target} is spoken to without TLS; grpcs://{target} is for it")
     insecure = insecure or os.environ.get("MVPRUNE_INSECURE", "").lower() in _YES
     host = target.rpartition(":")[0]
-    if secret and not (tls or insecure or is_loopback(host) or host in _THIS_MACHINE):
+    if secret and not (tls or insecure or is_this_machine(host)):
         text = f"not set, and the token would go to {target} for all to read; give grpcs://{target}, or set it"
         raise bad_field("insecure", text)
     return Endpoint(target, tls, _path(ca), _variable("MVPRUNE_CLIENT_CERT"), _variable("MVPRUNE_CLIENT_KEY"), secret)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener, getproxies, proxy_bypass
 
-from mvprune.common.addresses import is_loopback
+from mvprune.common.addresses import is_this_machine
 from mvprune.common.exceptions import DownloadError, UploadError
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -33,7 +33,7 @@ def read_url(url: str, start: int, end: int | None, timeout: float) -> Iterator[
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https"):
         raise DownloadError(f"the scheme of a download URL must be http or https, got {parts.scheme!r}")
-    opener = build_opener(*[ProxyHandler({})] if is_loopback(parts.hostname or "") else [])
+    opener = build_opener(*[ProxyHandler({})] if is_this_machine(parts.hostname or "") else [])
     wanted = f"bytes={start}-{'' if end is None else end - 1}"
     request = Request(url, headers={"Range": wanted} if start or end else {})  # noqa: S310
     with opener.open(request, timeout=timeout) as response:
@@ -106,7 +106,7 @@ class Putter:
         """A connection to the host, or to the proxy that the environment names for it."""
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         host, self._proxied = parts.hostname or "", None
-        named = None if is_loopback(host) or proxy_bypass(host) else getproxies().get(parts.scheme)
+        named = None if is_this_machine(host) or proxy_bypass(host) else getproxies().get(parts.scheme)
         if not named:
             return kind(host, parts.port, timeout=self._timeout)
         proxy = urlsplit(named if "://" in named else f"http://{named}")

@@ -20,7 +20,7 @@ import grpc.aio
 import grpc.experimental
 
 from mvprune.client.endpoint import Endpoint, read
-from mvprune.common.addresses import is_loopback
+from mvprune.common.channels import open_channel
 from mvprune.common.exceptions import bad_field
 
 CONNECT_SECONDS = 2.0  # how long a server that never answered is tried
@@ -194,18 +194,13 @@ def _pem(path: Path, field: str) -> bytes:
 
 def _channel(module: Any, endpoint: Endpoint, credentials: grpc.ChannelCredentials | None) -> Any:
     """A channel of grpc or grpc.aio."""
-    options = [
-        # The connect timeout: without it a host that drops packets is waited for 20 s.
-        ("grpc.min_reconnect_backoff_ms", int(1000 * ATTEMPT_SECONDS)),
-        ("grpc.initial_reconnect_backoff_ms", int(1000 * FIRST_DELAY)),
-        ("grpc.max_reconnect_backoff_ms", int(500 * CONNECT_SECONDS)),  # below the patience of a call
-        # Finds a dead connection under a silent stream. More often than every 300 s, servers take for abuse.
-        ("grpc.keepalive_time_ms", 330_000),
-        ("grpc.enable_http_proxy", int(not is_loopback(endpoint.address.rpartition(":")[0]))),
-    ]
-    if module is grpc:
-        # Streams without a thread of gRPC's: with one, Ctrl-C in a bad moment leaves close() waiting for ever.
-        options.append((grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1))
-    if credentials is None:
-        return module.insecure_channel(endpoint.address, options)
-    return module.secure_channel(endpoint.address, credentials, options)
+    # Streams without a thread of gRPC's: with one, Ctrl-C in a bad moment leaves close() waiting for ever.
+    unthreaded = ((grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),)
+    return open_channel(
+        module,
+        endpoint.address,
+        credentials,
+        connect_seconds=ATTEMPT_SECONDS,  # without it a host that drops packets is waited for 20 s
+        longest_wait_seconds=CONNECT_SECONDS / 2,  # below the patience of a call
+        options=unthreaded if module is grpc else (),
+    )

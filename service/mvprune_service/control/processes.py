@@ -55,7 +55,7 @@ class Processes:
         for ref in oldest_first:
             if ref in closed:
                 if ref.removeprefix(_REF) in lost:
-                    await self._keep_output(ref)
+                    await keep_output(self._db, self._executor, ref)
             elif refs.ended[ref] > abandoned_us or await self._is_live(ref):
                 continue
             await asyncio.to_thread(self._executor.forget, ref)
@@ -67,8 +67,10 @@ class Processes:
     async def _is_live(self, ref: str) -> bool:
         return bool(await self._db.read(janitor.live_attempts, [ref.removeprefix(_REF)]))
 
-    async def _keep_output(self, ref: str) -> None:
-        """Appends what a lost worker did not send to its attempt's log."""
-        output = await asyncio.to_thread(self._executor.output, ref)
-        uid = ref.removeprefix(_REF)
-        await self._db.write(attempt_logs.append_output, uid, OUTPUT_BYTES, lambda tail: unsent(tail, output))
+
+async def keep_output(db: Database, executor: Executor, ref: str) -> None:
+    """Appends what the worker of an attempt that has ended did not send to the attempt's log. Raises
+    ExecutorUnavailable."""
+    output = await asyncio.to_thread(executor.output, ref)
+    uid = ref.removeprefix(_REF)
+    await db.write(attempt_logs.append_output, uid, OUTPUT_BYTES, lambda tail: unsent(tail, output))

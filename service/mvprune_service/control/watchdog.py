@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
@@ -17,37 +17,66 @@ from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.loop import for_each
 from mvprune_service.control.pace import Pace
+from mvprune_service.control.processes import keep_output
 from mvprune_service.db import leases, records
 from mvprune_service.db.database import Database
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.rows import Live
 from mvprune_service.domain.leases import StaleLease
-from mvprune_service.domain.watching import LONGEST_LEASES, OVER, Facts, Fail, Offer, Process, Result, Step, decide
+from mvprune_service.domain.machine import AttemptState, JobState
+from mvprune_service.domain.outputs import last_line
+from mvprune_service.domain.watching import (
+    LONGEST_LEASES,
+    OVER,
+    Facts,
+    Fail,
+    Offer,
+    Process,
+    Result,
+    Silence,
+    Step,
+    decide,
+)
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Observation, Phase
+from mvprune_service.observability.logs import redact
+from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import ArtifactCorrupt, read_marker
 
 log = logging.getLogger(__name__)
 
 ACTOR = "watchdog"
+_PART = "workers"  # among the problems
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+class WorkerSilent(Exception):
+    """A worker runs and has not called the server."""
 
 
 class Watchdog:
     """Ends attempts that are over and were not reported."""
 
     def __init__(
-        self, db: Database, executor: Executor, store: BlobStore, *, pace: Pace, clock: Clock = system_clock
+        self,
+        db: Database,
+        executor: Executor,
+        store: BlobStore,
+        *,
+        pace: Pace,
+        problems: Problems,
+        clock: Clock = system_clock,
     ) -> None:
         self._db = db
         self._executor = executor
         self._store = store
         self._clock = clock
         self._pace = pace
+        self._problems = problems
         self._started = clock()
         self._all_us = 0  # when all attempts were looked at
-        self._ended: dict[str, int] = {}  # attempt uid → when it was first seen to be over
+        self._since: dict[tuple[str, bool], int] = {}  # attempt uid, is over → when it was first seen so
         self._away: set[type[Exception]] = set()  # what did not answer in this round
 
     async def step(self) -> None:
@@ -55,7 +84,8 @@ class Watchdog:
         self._away = set()
         watched = await self._db.read(self._watched, self._clock())
         uids = {live.attempt.uid for live in watched}
-        self._ended = {uid: at for uid, at in self._ended.items() if uid in uids}
+        self._since = {seen: at for seen, at in self._since.items() if seen[0] in uids}
+        self._show(watched)
         await for_each(watched, self._watch)
 
     def _watched(self, conn: Connection, now: int) -> list[Live]:
@@ -65,6 +95,15 @@ class Watchdog:
             self._all_us = now
             return records.attempts_without_result(conn)
         return records.attempts_without_lease(conn, now, now + LONGEST_LEASES * self._pace.lease_us)
+
+    def _show(self, watched: Iterable[Live]) -> None:
+        """Puts the workers that do not call among the problems."""
+        silent = [live for live in watched if _is_silent(live)]
+        if not silent:
+            self._problems.clear(_PART)
+            return
+        others = f" (and {len(silent) - 1:,} more)" if len(silent) > 1 else ""
+        self._problems.report(_PART, WorkerSilent(f"{silent[0].name}{others}: {silent[0].attempt.failure_message}"))
 
     async def _watch(self, live: Live) -> None:
         try:
@@ -92,7 +131,14 @@ class Watchdog:
                     return await self._db.write(leases.offer, _fence(live), manifest_sha256, actor=ACTOR)
                 case Fail(failure, stop):
                     await self._db.write(leases.fail_attempt, _fence(live), failure, actor=ACTOR)
-                    return await self._stop(live) if stop else None
+                    if stop:
+                        await self._stop(live)
+                    if live.job.state is JobState.STARTING:  # nothing of its log has arrived
+                        await keep_output(self._db, self._executor, live.attempt.executor_ref)
+                    return None
+                case Silence(message):
+                    log.warning("%s: %s", live.name, message)
+                    return await self._db.write(leases.silent, _fence(live), message, actor=ACTOR)
                 case Step.WAIT:
                     return None
 
@@ -127,11 +173,22 @@ class Watchdog:
             seen = await asyncio.to_thread(self._executor.observe, live.attempt.executor_ref)
         if seen.phase is Phase.UNKNOWN:
             self._away.add(ExecutorUnavailable)
-        if seen.phase not in OVER:
-            self._ended.pop(live.attempt.uid, None)
-            return Process(seen)
-        since = self._ended[live.attempt.uid] = min(now, self._ended.get(live.attempt.uid, now))
-        return Process(seen, over_us=now - since)
+        over = self._passed(live, now, is_over=True, holds=seen.phase in OVER)
+        process = Process(seen, over, self._passed(live, now, is_over=False, holds=seen.phase is Phase.RUNNING))
+        starting = live.job.state is JobState.STARTING
+        if starting and (process.is_over or (process.is_silent and not live.attempt.failure_message)):
+            output = await self._ask(ExecutorUnavailable, self._executor.output, live.attempt.executor_ref)
+            return replace(process, last_line=redact(last_line(output)))
+        return process
+
+    def _passed(self, live: Live, now: int, *, is_over: bool, holds: bool) -> int:
+        """For how long a process has been seen to be over, or to run; 0 if it does not now."""
+        seen = live.attempt.uid, is_over
+        if not holds:
+            self._since.pop(seen, None)
+            return 0
+        since = self._since[seen] = min(now, self._since.get(seen, now))
+        return now - since
 
     async def _stop(self, live: Live) -> None:
         await self._ask(ExecutorUnavailable, self._executor.stop, live.attempt.executor_ref)
@@ -150,3 +207,9 @@ class Watchdog:
 
 def _fence(live: Live) -> Fence:
     return Fence(live.name, live.attempt.fencing_token)
+
+
+def _is_silent(live: Live) -> bool:
+    """Whether a Silence is recorded: what the executor said before it took the attempt is cleared."""
+    submitted = live.job.state is JobState.STARTING and live.attempt.state is AttemptState.SUBMITTED
+    return submitted and bool(live.attempt.failure_message)

@@ -22,6 +22,7 @@ from mvprune_service.db.lifecycle import (
     lock_job,
     lock_job_named,
     move,
+    note,
     touch,
 )
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS
@@ -115,6 +116,16 @@ def refused(tx: Tx, attempt_uid: str, why: str) -> None:
     )
 
 
+def silent(tx: Tx, fence: Fence, why: str, *, actor: str) -> None:
+    """Records, once, that the attempt's worker runs and has not called: in the job's events, and as the message of a
+    START_TIMEOUT. Raises StaleLease."""
+    job, attempt = fenced(tx, fence)
+    if job.state is not JobState.STARTING or attempt.failure_message is not None:
+        return
+    note(tx, job, "WORKER_SILENT", actor, {"message": why, "attempt": str(attempt.number)}, state_reason=Wait.WORKER)
+    tx.conn.execute(update(ATTEMPTS).where(ATTEMPTS.c.uid == attempt.uid).values(failure_message=why))
+
+
 def claim(tx: Tx, fence: Fence, *, runner_id: str, node: str, lease_us: int) -> tuple[JobRow, AttemptRow]:
     """STARTING → RUNNING. Repeated by the same runner it changes nothing. Raises StaleLease."""
     job, attempt = fenced(tx, fence)
@@ -128,6 +139,7 @@ def claim(tx: Tx, fence: Fence, *, runner_id: str, node: str, lease_us: int) -> 
             state=AttemptState.RUNNING,
             runner_id=runner_id,
             node=node,
+            failure_message=None,
             start_us=tx.now,
             heartbeat_us=tx.now,
             lease_expire_us=tx.now + lease_us,

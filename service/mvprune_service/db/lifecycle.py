@@ -226,6 +226,13 @@ def move(tx: Tx, job: JobRow, command: Command, actor: str, details: Mapping[str
     return state
 
 
+def note(tx: Tx, job: JobRow, kind: str, actor: str, details: Mapping[str, str], **values: Any) -> None:
+    """Adds an event within a job's state. Raises StaleLease."""
+    sequence = job.last_sequence + 1
+    touch(tx, job, last_sequence=sequence, **values)
+    _event(tx, job.uid, sequence, kind, actor, None, job.state, details)
+
+
 def fail(
     tx: Tx,
     job: JobRow,

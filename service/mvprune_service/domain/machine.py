@@ -27,11 +27,12 @@ TERMINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 
 class Wait(StrEnum):
-    """Why a QUEUED job waits, or a STARTING one for a NODE, as its `state_reason`."""
+    """Why a QUEUED job waits, or a STARTING one for a NODE or its WORKER, as its `state_reason`."""
 
     TEACHER = "WAITING_FOR_TEACHER"
     CAPACITY = "WAITING_FOR_CAPACITY"
     NODE = "WAITING_FOR_NODE"
+    WORKER = "WAITING_FOR_WORKER"
     QUOTA = "WAITING_FOR_QUOTA"
     EXECUTOR = "EXECUTOR_UNREACHABLE"
 

@@ -16,6 +16,7 @@ from mvprune_service.domain.retries import Failure, ran_us
 from mvprune_service.executors.base import Observation, Phase
 
 REPORT_US = 5 * SECOND  # a process that has ended may have a report on its way
+SILENT_US = 40 * SECOND  # in which a worker that runs has called: it needs a few seconds to import its libraries
 OVER = (Phase.EXITED, Phase.GONE)
 LONGEST_LEASES = 2
 """A lease that ends later than so many leases from now is from a clock that was set back: it is not valid."""
@@ -23,15 +24,27 @@ LONGEST_LEASES = 2
 
 @dataclass(frozen=True)
 class Process:
-    """What the executor says of the attempt's process. `over_us`: for how long it has been seen to be over."""
+    """What the executor says of the attempt's process.
+
+    Attributes:
+        over_us, running_us: for how long it has been seen to be over, and to run without a call to the server.
+        last_line: what it wrote last, where that matters and is known.
+    """
 
     seen: Observation
     over_us: int = 0
+    running_us: int = 0
+    last_line: str = ""
 
     @property
     def is_over(self) -> bool:
         """Whether it ended long enough ago that a report on its way would have arrived."""
         return self.seen.phase in OVER and self.over_us >= REPORT_US
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has run for so long that it should have called the server."""
+        return self.seen.phase is Phase.RUNNING and self.running_us >= SILENT_US
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ class Facts:
     Attributes:
         lease_us: length of a lease.
         amnesty_until: no lease ends before this: workers may not have reached a server that has just started.
-        refusal: why the executor does not start the attempt, "" if it does not say so.
+        refusal: why the attempt does not start, "" if nothing is known: what the executor says, or a Silence.
         ran_us: how long the job ran in earlier attempts.
         max_runtime_us: how long the job may run in all, None: without end.
         cancel_by_us: when the grace of a cancelled job ends.
@@ -99,7 +112,14 @@ class Fail:
     stop: bool = False
 
 
-def decide(facts: Facts) -> Step | Offer | Fail:
+@dataclass(frozen=True)
+class Silence:
+    """Record that the worker runs and has not called the server, and show that to the user."""
+
+    message: str
+
+
+def decide(facts: Facts) -> Step | Offer | Fail | Silence:
     """The next step for a live attempt without a result in the database."""
     match facts.job:
         case JobState.STARTING:
@@ -111,7 +131,7 @@ def decide(facts: Facts) -> Step | Offer | Fail:
     return Step.WAIT
 
 
-def _starting(facts: Facts) -> Step | Offer | Fail:
+def _starting(facts: Facts) -> Step | Offer | Fail | Silence:
     process = facts.process
     if process is None:
         if facts.attempt is AttemptState.SUBMITTED:
@@ -119,7 +139,7 @@ def _starting(facts: Facts) -> Step | Offer | Fail:
         process = Process(Observation(Phase.UNKNOWN))
     is_late = facts.now > max(facts.start_deadline_us, facts.amnesty_until)
     if process.seen.started and not process.is_over and not is_late:
-        return Step.WAIT
+        return Silence(_silent(process)) if process.is_silent and not facts.refusal else Step.WAIT
     if facts.result is None:  # it may have one if the database was put back: see control/ownership.py
         return Step.LOOK
     if found := _found(facts.result):
@@ -174,8 +194,13 @@ def _found(result: Result) -> Offer | Fail | None:
 def _lost(process: Process) -> Fail:
     seen = process.seen
     how = f"exit code {seen.exit_code}" if seen.exit_code is not None else seen.phase.value.lower()
-    detail = f": {seen.detail}" if seen.detail else ""
+    detail = "".join(f": {text}" for text in (seen.detail, process.last_line) if text)
     return Fail(Failure(FailureReason.WORKER_LOST, f"the worker disappeared ({how}{detail})", lost=True))
+
+
+def _silent(process: Process) -> str:
+    wrote = f"its last line: {process.last_line}" if process.last_line else "it has written nothing"
+    return f"the worker has run for {process.running_us // SECOND} s and has not called the server; {wrote}"
 
 
 def _lasts(facts: Facts, until: int) -> bool:

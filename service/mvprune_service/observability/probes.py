@@ -15,7 +15,7 @@ from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.observability.logs import redact
 
 _T = TypeVar("_T")
-_TEXT = 200
+_TEXT = 700
 
 
 class Problems:

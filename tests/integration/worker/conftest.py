@@ -196,6 +196,7 @@ class Worker:
         self.output = folder / "stdout"
         self.process: subprocess.Popen[bytes] | None = None
         (self.port,) = free_ports(1)
+        self.target = f"127.0.0.1:{self.port}"
         self.listen()
 
     def listen(self) -> None:
@@ -221,7 +222,7 @@ class Worker:
         """Of the supervisor."""
         return {
             **os.environ,
-            "MVPRUNE_WORKER_TARGET": f"127.0.0.1:{self.port}",
+            "MVPRUNE_WORKER_TARGET": self.target,
             "MVPRUNE_ATTEMPT": ATTEMPT,
             "MVPRUNE_ATTEMPT_UID": self.uid,
             "MVPRUNE_FENCING_TOKEN": str(TOKEN),

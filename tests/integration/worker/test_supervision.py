@@ -91,6 +91,42 @@ def test_no_server_to_claim_from(worker: Any) -> None:
     worker.start(claim=1.0)
     assert worker.wait() is ExitCode.UNREACHABLE
     worker.assert_clean()
+    trying, last = [line for line in worker.output.read_text().splitlines() if " supervisor: " in line]
+    target = f"the server at 127.0.0.1:{worker.port}"
+    assert f"{target} cannot be reached, trying again: ClaimAttempt: UNAVAILABLE: " in trying
+    assert f"{target} could not be reached: ClaimAttempt: UNAVAILABLE: " in last
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "dns:///localhost", "ipv4:127.0.0.1"])  # noqa: S104
+def test_a_proxy_is_not_asked_for_a_server_on_this_machine(
+    worker: Any, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind_a_proxy(monkeypatch)
+    monkeypatch.setenv("no_grpc_proxy", "intranet")  # gRPC does not read no_proxy then
+    monkeypatch.setattr(worker, "target", f"{host}:{worker.port}")
+    worker.service.fail("claim", grpc.StatusCode.ABORTED)
+    worker.start(claim=3.0)
+    assert worker.wait() is ExitCode.REFUSED, "the server was asked"
+
+
+def test_a_proxy_that_keeps_a_worker_from_the_server_is_named(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    behind_a_proxy(monkeypatch)
+    monkeypatch.setattr(worker, "target", "mvprune.invalid:7071")
+    worker.start(claim=0.5)
+    assert worker.wait() is ExitCode.UNREACHABLE
+    said = worker.output.read_text().splitlines()[-1]
+    assert said.endswith(
+        "; https_proxy names a proxy for it: if the server is reached without one, add its host to no_proxy"
+    )
+    assert "s3cret" not in said
+
+
+def behind_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that accepts nothing."""
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://me:s3cret@127.0.0.1:9")
+    for name in ("grpc_proxy", "no_proxy", "no_grpc_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def test_a_call_without_an_answer_is_made_again_on_a_new_connection(worker: Any) -> None:

@@ -82,7 +82,7 @@ class Plane:
         self.steps: dict[str, Callable[[], _Work]] = {
             "scheduler": Scheduler(db, cluster, clock=clock).step,
             "dispatcher": Dispatcher(db, cluster, Ownership(db, store), _KEY, {}, python="python").step,
-            "watchdog": Watchdog(db, cluster, store, pace=steady(db, _LEASE), clock=clock).step,
+            "watchdog": Watchdog(db, cluster, store, pace=steady(db, _LEASE), problems=Problems(), clock=clock).step,
             "finalizer": Finalizer(db, store).step,
             "logs": LogMover(db, store, clock).step,
             "janitor": janitor.step,

@@ -18,6 +18,7 @@ from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import leases
 from mvprune_service.db.database import Database
 from mvprune_service.db.leases import Fence
+from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Plane:
         self.dispatcher = Dispatcher(
             db, executor, Ownership(db, store), KEY, {"MVPRUNE_STORE": store.url}, python=PYTHON
         )
+        self.problems = Problems(clock)
         self.restart()
         self.finalizer = Finalizer(db, store)
         clock.pass_seconds(LEASE + 1)  # amnesty is over
@@ -47,6 +49,7 @@ class Plane:
             self.executor,
             self.store,
             pace=steady(self.db, LEASE),
+            problems=self.problems,
             clock=self.clock,
         )
 

@@ -129,6 +129,7 @@ def looking(load: Load, server: Installation) -> tuple[Watchdog, TestClock]:
         ScriptedExecutor(),
         server.store,
         pace=steady(load.db),
+        problems=Problems(),
         clock=clock,
     )
     clock.pass_seconds(60)

@@ -11,7 +11,7 @@ from tests.unit.service.plane import KEY, LEASE, Plane, artifact, claim
 
 from mvprune.v1 import job_pb2
 from mvprune_service.control.finalizer import Finalizer
-from mvprune_service.db import leases
+from mvprune_service.db import attempt_logs, leases, records
 from mvprune_service.domain.placement import Reserved, resolve
 from mvprune_service.executors.base import Capacity, Node, Observation, Phase
 from mvprune_service.secret import attempt_secret
@@ -129,6 +129,65 @@ async def test_who_waits_for_room_with_the_executor_uses_up_no_attempt(plane: Pl
         job = await jobs.get()
         assert (job.state, job.state_reason, job.attempts_left) == ("QUEUED", "START_TIMEOUT", 1)
         assert plane.executor.stops[-1] == attempt.executor_ref
+
+
+async def test_a_worker_that_does_not_call_is_shown_within_a_minute(plane: Plane, jobs: Jobs) -> None:
+    why = "the server at there:1 cannot be reached, trying again: UNAVAILABLE: Bearer s3cr3t"
+    await jobs.create(policy=job_pb2.ExecutionPolicy(start_timeout={"seconds": 90}))
+    await plane.dispatch()
+    ref = (await jobs.live()).attempt.executor_ref
+    plane.executor.outputs[ref] = f"2026-01-02 03:04:05 supervisor: {why}\na warning of the trainer\n".encode()
+    await plane.watchdog.step()
+    plane.clock.pass_seconds(39)
+    await plane.watchdog.step()
+    assert (await jobs.events())[-1] == "SCHEDULE"
+    plane.clock.pass_seconds(2)
+    for _ in range(3):  # it is recorded once
+        await plane.watchdog.step()
+    assert (await jobs.events())[-2:] == ["SCHEDULE", "WORKER_SILENT"]
+    job = await jobs.get()
+    assert (job.state, job.state_reason) == ("STARTING", "WAITING_FOR_WORKER")
+    words = f"the worker has run for 41 s and has not called the server; its last line: {why[:-6]}[redacted]"
+    assert (await jobs.live()).attempt.failure_message == words
+    assert f"projects/p/jobs/a/attempts/1: {words}" in plane.problems.texts()["workers"]
+
+    plane.clock.pass_seconds(60)
+    await plane.watchdog.step()
+    job = await jobs.get()
+    assert (job.state, job.state_reason, plane.executor.stops) == ("QUEUED", "START_TIMEOUT", [ref])
+    event = (await plane.db.read(records.events_of, job.uid, 0, 100))[-1]
+    assert event.details["message"] == words
+    attempt = (await plane.db.read(records.attempts_of, job.uid, 0, 10))[0]
+    assert b"a warning of the trainer" in await plane.db.read(attempt_logs.read_log, attempt.uid, 0, 1000)
+    await plane.watchdog.step()
+    assert "workers" not in plane.problems.texts()
+
+
+async def test_a_worker_that_calls_late_is_no_problem_any_more(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create()
+    await plane.dispatch()
+    await plane.watchdog.step()
+    plane.clock.pass_seconds(45)
+    for _ in range(2):
+        await plane.watchdog.step()
+    assert "it has written nothing" in plane.problems.texts()["workers"]
+    await claim(plane, jobs)
+    await plane.watchdog.step()
+    assert "workers" not in plane.problems.texts()
+    live = await jobs.live()
+    assert (live.job.state_reason, live.attempt.failure_message) == ("", None)
+
+
+async def test_a_worker_that_ends_before_it_calls_leaves_its_last_line(plane: Plane, jobs: Jobs) -> None:
+    await jobs.create(max_attempts=1)
+    await plane.dispatch()
+    ref = (await jobs.live()).attempt.executor_ref
+    plane.executor.seen[ref] = Observation(Phase.EXITED, 2)
+    plane.executor.outputs[ref] = b"mvprune_workers: MVPRUNE_STORE must be set\n"
+    await plane.watch_until_reported()
+    job = await jobs.get()
+    words = "the worker disappeared (exit code 2: mvprune_workers: MVPRUNE_STORE must be set)"
+    assert (job.state, job.failure_reason, job.failure_message) == ("FAILED", "WORKER_LOST", words)
 
 
 async def test_an_expired_lease_alone_ends_nothing(plane: Plane, jobs: Jobs) -> None:

@@ -23,6 +23,7 @@ from mvprune_service.domain.placement import Reserved
 from mvprune_service.domain.retries import Failure
 from mvprune_service.executors.base import Capacity, Node, Observation, Phase
 from mvprune_service.ids import JobName
+from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.local import LocalStore
 
@@ -214,7 +215,7 @@ async def test_who_waited_while_no_server_was_up_gets_a_chance(
 async def test_who_runs_too_long_fails_all_attempts_counted(
     db: Database, jobs: Jobs, clock: TestClock, executor: ScriptedExecutor, tmp_path: Any
 ) -> None:
-    watchdog = Watchdog(db, executor, LocalStore(tmp_path), pace=steady(db), clock=clock)
+    watchdog = Watchdog(db, executor, LocalStore(tmp_path), pace=steady(db), problems=Problems(), clock=clock)
     await jobs.create("a", max_attempts=3, policy=policy(max_runtime=100))
     first = await run(db, jobs)
     clock.pass_seconds(60)
@@ -293,7 +294,7 @@ async def test_a_job_waits_for_a_node_that_is_added(
     await jobs.create("small", cpus=2.0)
     await jobs.create("large", cpus=8.0)
     scheduler = Scheduler(db, executor, node_start_seconds=600, clock=clock)
-    watchdog = Watchdog(db, executor, store, pace=steady(db), clock=clock)
+    watchdog = Watchdog(db, executor, store, pace=steady(db), problems=Problems(), clock=clock)
     await scheduler.step()
     small, large = await jobs.live("small"), await jobs.live("large")
     assert (small.job.state_reason, small.attempt.node) == ("", "")
