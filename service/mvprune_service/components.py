@@ -150,6 +150,7 @@ class Components:
             Gauges(
                 Probe("database", lambda: db.read(overview.overview, overview.LIVE_JOBS), problems),
                 status.capacity,
+                status.quarantine,
                 status.reach_store,
             ),
             (*closing, lost.close),
