@@ -155,6 +155,7 @@ class Components:
             Gauges(
                 Probe("database", lambda: db.read(overview.overview, overview.LIVE_JOBS), problems),
                 status.capacity,
+                status.quarantine,
                 status.reach_store,
             ),
             (*closing, lost.close),

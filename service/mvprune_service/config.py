@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -44,9 +45,18 @@ class Form:
     text: str
 
 
-Folder = Annotated[Path, Form("FOLDER")]
-OptionalFolder = Annotated[Path | None, Form("FOLDER")]
-OptionalFile = Annotated[Path | None, Form("FILE")]
+class Access(Enum):
+    """Whether a client's reference may lead to the path that a setting names. Each setting of a path has one."""
+
+    PRIVATE = "private"  # never: it is a secret, or the server's own
+    OPEN = "open"  # if it lies in a root: it is no secret
+    ROOT = "root"  # to all that is in it
+
+
+PrivateFolder = Annotated[Path, Form("FOLDER"), Access.PRIVATE]
+RootFolder = Annotated[Path | None, Form("FOLDER"), Access.ROOT]
+SecretFile = Annotated[Path | None, Form("FILE"), Access.PRIVATE]
+OpenFile = Annotated[Path | None, Form("FILE"), Access.OPEN]
 Address = Annotated[str, Form("HOST:PORT")]
 Url = Annotated[str, Form("URL")]
 Seconds = Annotated[float, Form("SECONDS")]
@@ -94,14 +104,16 @@ class Settings(BaseSettings):
         cli_avoid_json=True,
     )
 
-    home: Folder = Field(default_factory=default_home, description="folder for the database, the store, keys and logs")
+    home: PrivateFolder = Field(
+        default_factory=default_home, description="folder for the database, the store, keys and logs"
+    )
     address: Address = Field(
         "127.0.0.1:7070", description="address that clients connect to; port 0 chooses a free port"
     )
     worker_address: Address = Field(
         "127.0.0.1:7071", description="address that workers connect to; port 0 chooses a free port"
     )
-    database_url_file: OptionalFile = Field(  # before database_url, whose value comes from it
+    database_url_file: SecretFile = Field(  # before database_url, whose value comes from it
         None, description="file with the value of --database-url, for one that has a password"
     )
     database_url: Url = Field(
@@ -110,7 +122,7 @@ class Settings(BaseSettings):
         description="sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME; default: SQLite in the home folder",
     )
     migrate: bool = Field(False, description="upgrade a database of an older version at the start")
-    key_file: OptionalFile = Field(
+    key_file: SecretFile = Field(
         None, description="file with the secret that signs workers' credentials; replicas share it; default: home/key"
     )
     store: Url = Field(
@@ -131,17 +143,17 @@ class Settings(BaseSettings):
         le=86_400,
         description="time for a node of --ray-node-types to be added, beside the start timeout of the job that waits",
     )
-    ray_wheel: OptionalFile = Field(
+    ray_wheel: OpenFile = Field(
         None,
         description="wheel of this version of mvprune, which the server sends to the cluster; its nodes then need "
         "third-party packages only; default: nodes have mvprune",
     )
-    worker_python: OptionalFile = Field(
+    worker_python: OpenFile = Field(
         None, description="Python interpreter of workers, at this path on their machines; default: the server's own"
     )
-    models: OptionalFolder = Field(None, description="folder of model folders, which jobs name by their folder's name")
-    data: OptionalFolder = Field(None, description="folder with the data of tasks, in the layout of GLUE")
-    roots: Annotated[tuple[Path, ...] | None, NoDecode, Form("FOLDER[:FOLDER]")] = Field(
+    models: RootFolder = Field(None, description="folder of model folders, which jobs name by their folder's name")
+    data: RootFolder = Field(None, description="folder with the data of tasks, in the layout of GLUE")
+    roots: Annotated[tuple[Path, ...] | None, NoDecode, Form("FOLDER[:FOLDER]"), Access.ROOT] = Field(
         None,
         description="folders that paths of clients may be in, separated by ':'; default: the folder that the server is "
         "started in, or none if clients need a token or can be on other machines",
@@ -175,19 +187,19 @@ class Settings(BaseSettings):
     auth: Literal["auto", "required", "off"] = Field(
         "auto", description="whether clients need an API token; auto: if they can be on other machines"
     )
-    operator_token_file: OptionalFile = Field(
+    operator_token_file: SecretFile = Field(
         None, description="file with an operator's token, mvp_ID_SECRET; default: the server creates one"
     )
-    tls_cert: OptionalFile = Field(None, description="certificate chain of both ports, PEM; read again when changed")
-    tls_key: OptionalFile = Field(None, description="private key of --tls-cert, PEM")
-    tls_client_ca: OptionalFile = Field(None, description="CA, PEM; clients must present a certificate of it (mTLS)")
+    tls_cert: OpenFile = Field(None, description="certificate chain of both ports, PEM; read again when changed")
+    tls_key: SecretFile = Field(None, description="private key of --tls-cert, PEM")
+    tls_client_ca: OpenFile = Field(None, description="CA, PEM; clients must present a certificate of it (mTLS)")
     worker_target: Address = Field("", description="address that workers use for the server; default: worker_address")
-    worker_ca: OptionalFile = Field(
+    worker_ca: OpenFile = Field(
         None, description="CA by which workers verify the server, PEM; default: tls_cert (self-signed)"
     )
-    worker_client_ca: OptionalFile = Field(None, description="CA, PEM; workers must present a certificate of it (mTLS)")
-    worker_cert: OptionalFile = Field(None, description="certificate of workers, at this path on their machines")
-    worker_key: OptionalFile = Field(None, description="private key of --worker-cert, at this path on their machines")
+    worker_client_ca: OpenFile = Field(None, description="CA, PEM; workers must present a certificate of it (mTLS)")
+    worker_cert: OpenFile = Field(None, description="certificate of workers, at this path on their machines")
+    worker_key: SecretFile = Field(None, description="private key of --worker-cert, at this path on their machines")
     rate_limit: Annotated[float | None, Form("CALLS")] = Field(
         None, gt=0, le=1e6, description="calls per second of each token; default: 100, no limit without tokens"
     )
@@ -329,6 +341,12 @@ class Settings(BaseSettings):
         return init_settings, env_settings, _HomeFile(settings_cls, {})
 
     @property
+    def private(self) -> list[Path]:
+        """The paths of settings that no reference of a client may lead to, and the key."""
+        fields = (name for name in type(self).model_fields if access(name) is Access.PRIVATE)
+        return [self.key, *(path for name in fields if (path := getattr(self, name)) is not None)]
+
+    @property
     def key(self) -> Path:
         """The file of the server's key."""
         return self.key_file or self.home / "key"
@@ -376,6 +394,11 @@ def command_line(prog: str) -> Any:
 def form(name: str) -> str:
     """The form of a setting; "" for a flag, and for one of a few words, which its help lists."""
     return next((one.text for one in Settings.model_fields[name].metadata if isinstance(one, Form)), "")
+
+
+def access(name: str) -> Access | None:
+    """Who may read the path of a setting; None if the setting is no path."""
+    return next((one for one in Settings.model_fields[name].metadata if isinstance(one, Access)), None)
 
 
 def from_command_line(argv: Sequence[str], prog: str) -> Settings:

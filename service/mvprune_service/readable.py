@@ -16,7 +16,7 @@ from mvprune_service.api import ports
 from mvprune_service.config import Settings
 from mvprune_service.db.database import sqlite_file
 
-_DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal", ".lock")
+_DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal", ".lock", ".commits")
 # Of the service's other credentials: the bucket's, the hub's, PostgreSQL's. A process's folder in /proc shows its
 # environment, which may hold more.
 _CREDENTIALS = ("~/.aws", "~/.cache/huggingface/token", "~/.pgpass", "~/.ray/auth_token", "/proc")
@@ -27,6 +27,7 @@ _VARIABLES = (
     "CREDENTIALS_DIRECTORY",  # systemd's
     "HF_TOKEN_PATH",
     "MVPRUNE_CACHE",  # what workers on this machine have fetched, for all projects
+    "MVPRUNE_CLIENT_KEY",
     "MVPRUNE_TOKEN_FILE",
     HEADERS_FILE,
     "PGPASSFILE",
@@ -76,15 +77,13 @@ def roots(settings: Settings) -> Roots:
 
 def _private(settings: Settings) -> Iterator[Path]:
     """What the service keeps, and where its secrets are. Links stay links: what they lead to may be replaced."""
-    yield settings.home
-    yield settings.key
+    yield from settings.private
     store = urlsplit(settings.store_url)
     if store.scheme == "file":
         yield Path(unquote(store.path))
     if database := sqlite_file(settings.database):
         yield from (database.with_name(f"{database.name}{suffix}") for suffix in _DATABASE_SUFFIXES)
-        yield from database.parent.glob(f"{database.name}.*")  # copies that a migration made
-    yield from (path for path in (settings.tls_key, settings.worker_key, settings.database_url_file) if path)
+        yield from database.parent.glob(f"{database.name}[.-]*")  # copies made by a migration or an adoption
     yield from (Path(os.path.expanduser(path)) for path in _CREDENTIALS)  # noqa: PTH111 (Path's own may raise)
     yield from (Path(value).absolute() for name in _VARIABLES if (value := os.environ.get(name)))
     yield from _tokens_of_commands()

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from mvprune.v1 import admin_pb2, admin_pb2_grpc, job_pb2, job_pb2_grpc
+from mvprune_service.backup.making import make
 from mvprune_service.config import Settings
 from mvprune_service.service import Service
 
@@ -25,10 +26,10 @@ PARENT = "projects/search"
 class Guarded:
     """A server that asks for tokens, whose home lies in the folder that jobs may name."""
 
-    def __init__(self, folder: Path, service: Service) -> None:
+    def __init__(self, folder: Path, service: Service, operator: str = "") -> None:
         self.folder = folder
         self.home = folder / "home"
-        self.operator = (self.home / "operator-token").read_text().strip()
+        self.operator = operator or (self.home / "operator-token").read_text().strip()
         self.address = service.address
         self._channel = grpc.aio.insecure_channel(service.address)
         self.jobs: Any = job_pb2_grpc.JobServiceStub(self._channel)
@@ -88,6 +89,36 @@ async def test_the_servers_own_files_are_no_data(guarded: Guarded, task: str) ->
             rule = "the path must be in a folder that this server allows"
             expected = f"{rule}, got {server_path(path)!r}; ask its operator for another"
             assert fields == {"job.spec.dataset.train": expected, "job.spec.dataset.validation": expected}
+
+
+async def test_the_operators_token_and_backups_are_read_through_no_door(
+    tmp_path: Path, new_database: Callable[..., str]
+) -> None:
+    """As data, as a model with a vocabulary of it, as a teacher, in a folder of one's own with a link to it."""
+    token = tmp_path / "models/ops/vocab.txt"
+    token.parent.mkdir(parents=True)
+    token.write_text(f"mvp_ops_{'s3cr3t' * 8}\n")
+    (token.parent / "config.json").write_text('{"model_type": "bert"}')
+    url = new_database()
+    given = settings(tmp_path, roots=(tmp_path,), database_url=url, operator_token_file=token)
+    async with Service(given) as service:
+        place = tmp_path / "models/backups"
+        made = await asyncio.to_thread(make, str(place), lambda *_: None, home=str(tmp_path / "home"), database_url=url)
+        key = place / "backups" / made.backup / "key"
+        guarded = Guarded(tmp_path, service, token.read_text().strip())
+        secret = await guarded.token()
+        for file in (token, key, key.with_name("database"), key.with_name("manifest.json")):
+            link = tmp_path / f"link-{file.name}"
+            link.mkdir()
+            (link / "vocab.txt").symlink_to(file)
+            for model in (file.parent, link):
+                fields = await guarded.refusal(
+                    secret, file, model=server_path(model), teacher={"model": server_path(model)}
+                )
+                doors = {"job.spec.model", "job.spec.teacher.model", "job.spec.dataset.train"}
+                assert doors <= fields.keys(), (file, model, fields)
+                assert "s3cr3t" not in str(fields)
+        await guarded.close()
 
 
 async def test_only_an_operator_learns_the_roots(guarded: Guarded) -> None:

@@ -117,6 +117,7 @@ async def test_status_of_a_server_that_is_well(service: Service, capsys: pytest.
     assert status["oldest_queued_age"] is None
     assert set(status["jobs"].values()) == {0}
     assert status["executor"] == "local processes"
+    assert status["quarantine"] == {"objects": 0, "size_bytes": 0, "artifacts": 0, "since": None}
 
 
 async def test_status_of_a_server_with_problems(
@@ -178,6 +179,7 @@ async def test_metrics(executor_away: None, service: Service, tmp_path: Path) ->
     assert 0 < after["mvprune_queue_oldest_age_seconds"] < 3600
     assert after["mvprune_lease_lag_seconds"] == 0
     assert after["mvprune_database_up"] == after["mvprune_store_up"] == 1
+    assert [after[f"mvprune_quarantine_{what}"] for what in ("objects", "artifacts", "bytes")] == [0, 0, 0]
     assert after["mvprune_executor_up"] == 0
     assert "mvprune_capacity_cpus" not in after, "it is not known"
     assert after["mvprune_reserved_cpus"] == 0

@@ -12,7 +12,7 @@ from mvprune.cli._text import age, timestamp
 from mvprune.common.units import duration, size
 
 if TYPE_CHECKING:
-    from mvprune.client.server import Capacity, ServerStatus
+    from mvprune.client.server import Capacity, Quarantine, ServerStatus
 
 
 def status_command(argv: Sequence[str]) -> ExitCode:
@@ -38,6 +38,7 @@ def _print(status: ServerStatus, address: str) -> None:
             ("attempts", f"{status.live_attempts} live{_ago(', slowest heartbeat', status.longest_heartbeat_age)}"),
             ("queue", f"{status.jobs.get('QUEUED', 0)} waiting{_ago(', the oldest', status.oldest_queued_age)}"),
             ("streams", f"{status.watchers} open"),
+            ("quarantine", _waiting(status.quarantine) if status.quarantine else "unknown"),
         ]
     )
     if status.jobs:
@@ -62,6 +63,13 @@ def _reserved(capacity: Capacity) -> str:
             f"{size(capacity.reserved_memory_bytes)} of {size(capacity.memory_bytes)}",
         )
     )
+
+
+def _waiting(garbage: Quarantine) -> str:
+    if not garbage.objects:
+        return "empty"
+    since = f", since {timestamp(garbage.since)} UTC" if garbage.since else ""
+    return f"{garbage.artifacts:,} artifacts; {garbage.objects:,} objects in all, {size(garbage.size_bytes)}{since}"
 
 
 def _ago(text: str, seconds: float | None) -> str:

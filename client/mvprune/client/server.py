@@ -23,6 +23,16 @@ class Capacity:
 
 
 @dataclass(frozen=True)
+class Quarantine:
+    """Objects of the store that nothing refers to, and that are going to be deleted."""
+
+    objects: int
+    size_bytes: int  # of all of them
+    artifacts: int  # how many of them are manifests of artifacts
+    since: datetime | None  # when the first of them was found
+
+
+@dataclass(frozen=True)
 class ServerStatus:
     """A look inside. Ages are seconds; None where nothing waits or runs."""
 
@@ -39,6 +49,7 @@ class ServerStatus:
     live_attempts: int
     longest_heartbeat_age: float | None
     watchers: int  # streams open on this server
+    quarantine: Quarantine | None  # None: the database does not answer
     problems: Mapping[str, str]  # part of the server: what is wrong with it now
 
 
@@ -58,9 +69,14 @@ def server_status(message: admin_pb2.ServerStatus) -> ServerStatus:
         live_attempts=message.live_attempts,
         longest_heartbeat_age=seconds_of(message, "longest_heartbeat_age"),
         watchers=message.watchers,
+        quarantine=_quarantine(message.quarantine) if message.HasField("quarantine") else None,
         problems=dict(message.problems),
     )
 
 
 def _capacity(message: admin_pb2.ServerStatus.Capacity) -> Capacity:
     return Capacity(**{field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields})
+
+
+def _quarantine(message: admin_pb2.ServerStatus.Quarantine) -> Quarantine:
+    return Quarantine(message.objects, message.size_bytes, message.artifacts, time_of(message, "since"))

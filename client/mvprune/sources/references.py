@@ -8,6 +8,7 @@ one: see mvprune.sources.model_folder.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -21,6 +22,12 @@ from mvprune.common.suggestions import did_you_mean
 from mvprune.sources.known_models import KNOWN_SIZES
 from mvprune.sources.schemes import SERVER
 
+STORE_SIGN = ".staging"
+"""The folder by which a folder with artifacts or backups is known: every one has it."""
+
+STORE_CONTENTS = ("blobs", "manifests", "attempts", "uploads", "collection", "backups", "objects", STORE_SIGN)
+"""What such a folder has beside it, or instead of it, at the top."""
+
 MAX_LENGTH = 512
 MAX_FILES = 10_000  # of a model folder
 
@@ -30,6 +37,7 @@ _WITHOUT_OWNER = re.compile(
     r"(?:albert|bert-base|bert-large|camembert|ctrl|distilbert|distilgpt2|distilroberta|gpt2|openai-gpt|roberta|t5"
     r"|transfo-xl|xlm|xlnet)(?:-.+)?"
 )
+_SQLITE = (b"SQLite format 3\0", b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")  # a database, a write-ahead log
 _MOST_NAMES = 1000  # that are looked through for one like a mistyped name
 
 
@@ -54,7 +62,8 @@ class Roots:
         allowed: every folder that paths may lie in; `models` and `data` are always among them.
         buckets: s3://bucket or s3://bucket/path, which references may lie under (see mvprune.sources.buckets).
         private: absolute paths of files and folders that no reference may lead to, although they lie in a root: the
-            service's own. They need not exist yet.
+            service's own. They need not exist yet. If there are any, no reference may lead into a store or a backup of
+            any server, or to an SQLite file, wherever they lie.
         discreet: whether messages go to callers who may not choose the roots. They then show neither the roots nor
             contents of files.
     """
@@ -117,6 +126,8 @@ class Roots:
         own = set(filter(None, map(_identity, self.private)))
         if any(_identity(place) in own for place in (path, *path.parents)):
             return True
+        if self.private and (_is_in_store(path) or _is_database(path) or _is_database(path.with_name("database"))):
+            return True  # the last: the key beside the database of a backup that was copied elsewhere
         return _has_links(path) and _identity(path) in set(_identities_in(self.private))
 
     def describe(self, text: str) -> str:
@@ -135,6 +146,25 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return found.st_dev, found.st_ino
+
+
+def _is_in_store(path: Path) -> bool:
+    """Whether a path is part of a folder with artifacts or backups, of this server or of another."""
+    places = (path, *path.parents)
+    return any(
+        place.name in STORE_CONTENTS and (above / STORE_SIGN).is_dir() for place, above in itertools.pairwise(places)
+    )
+
+
+def _is_database(path: Path) -> bool:
+    """Whether a file begins as SQLite's files do: a database, a copy of one, or a write-ahead log."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return False
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE[0])).startswith(_SQLITE)
+    except (OSError, ValueError):
+        return False
 
 
 def _has_links(path: Path) -> bool:

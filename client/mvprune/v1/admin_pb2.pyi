@@ -59,7 +59,7 @@ class Project(_message.Message):
     def __init__(self, name: _Optional[str] = ..., max_queued_jobs: _Optional[int] = ..., max_running_gpus: _Optional[float] = ..., queued_jobs: _Optional[int] = ..., running_jobs: _Optional[int] = ..., running_gpus: _Optional[float] = ..., max_upload_bytes: _Optional[int] = ..., upload_bytes: _Optional[int] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("version", "start_time", "time", "database", "schema_revision", "store", "executor", "capacity", "jobs", "oldest_queued_age", "live_attempts", "longest_heartbeat_age", "watchers", "problems")
+    __slots__ = ("version", "start_time", "time", "database", "schema_revision", "store", "executor", "capacity", "jobs", "oldest_queued_age", "live_attempts", "longest_heartbeat_age", "watchers", "problems", "quarantine")
     class Capacity(_message.Message):
         __slots__ = ("cpus", "gpus", "memory_bytes", "reserved_cpus", "reserved_gpus", "reserved_memory_bytes")
         CPUS_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,17 @@ class ServerStatus(_message.Message):
         reserved_gpus: float
         reserved_memory_bytes: int
         def __init__(self, cpus: _Optional[float] = ..., gpus: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., reserved_cpus: _Optional[float] = ..., reserved_gpus: _Optional[float] = ..., reserved_memory_bytes: _Optional[int] = ...) -> None: ...
+    class Quarantine(_message.Message):
+        __slots__ = ("objects", "size_bytes", "artifacts", "since")
+        OBJECTS_FIELD_NUMBER: _ClassVar[int]
+        SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+        ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+        SINCE_FIELD_NUMBER: _ClassVar[int]
+        objects: int
+        size_bytes: int
+        artifacts: int
+        since: _timestamp_pb2.Timestamp
+        def __init__(self, objects: _Optional[int] = ..., size_bytes: _Optional[int] = ..., artifacts: _Optional[int] = ..., since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
     class JobsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +114,7 @@ class ServerStatus(_message.Message):
     LONGEST_HEARTBEAT_AGE_FIELD_NUMBER: _ClassVar[int]
     WATCHERS_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     version: str
     start_time: _timestamp_pb2.Timestamp
     time: _timestamp_pb2.Timestamp
@@ -117,7 +129,8 @@ class ServerStatus(_message.Message):
     longest_heartbeat_age: _duration_pb2.Duration
     watchers: int
     problems: _containers.ScalarMap[str, str]
-    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., database: _Optional[str] = ..., schema_revision: _Optional[str] = ..., store: _Optional[str] = ..., executor: _Optional[str] = ..., capacity: _Optional[_Union[ServerStatus.Capacity, _Mapping]] = ..., jobs: _Optional[_Mapping[str, int]] = ..., oldest_queued_age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., live_attempts: _Optional[int] = ..., longest_heartbeat_age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., watchers: _Optional[int] = ..., problems: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    quarantine: ServerStatus.Quarantine
+    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., database: _Optional[str] = ..., schema_revision: _Optional[str] = ..., store: _Optional[str] = ..., executor: _Optional[str] = ..., capacity: _Optional[_Union[ServerStatus.Capacity, _Mapping]] = ..., jobs: _Optional[_Mapping[str, int]] = ..., oldest_queued_age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., live_attempts: _Optional[int] = ..., longest_heartbeat_age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., watchers: _Optional[int] = ..., problems: _Optional[_Mapping[str, str]] = ..., quarantine: _Optional[_Union[ServerStatus.Quarantine, _Mapping]] = ...) -> None: ...
 
 class CreateTokenRequest(_message.Message):
     __slots__ = ("parent", "token", "ttl")

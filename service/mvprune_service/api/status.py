@@ -15,12 +15,14 @@ from mvprune_service.clock import Clock, system_clock
 from mvprune_service.db import overview
 from mvprune_service.db.database import Database
 from mvprune_service.db.overview import Overview
+from mvprune_service.db.quarantine import Quarantined, quarantined
 from mvprune_service.domain.machine import JobState
 from mvprune_service.executors.base import Capacity, Executor
 from mvprune_service.observability.logs import redact
 from mvprune_service.observability.probes import Probe, Problems
 from mvprune_service.stores.base import BlobStore, ObjectNotFound
 
+_QUARANTINE_SECONDS = 30.0  # it is counted at most this often: there may be many rows
 _NOTHING = "probe"  # no store has this key
 
 
@@ -29,6 +31,7 @@ class StatusReporter:
 
     Attributes:
         capacity: asks the executor.
+        quarantine: asks the database.
         reach_store: asks the store.
     """
 
@@ -49,14 +52,19 @@ class StatusReporter:
         self._clock = clock
         self._started = clock()
         self._overview = Probe("database", lambda: db.read(overview.overview, list(JobState)), problems)
+        self.quarantine = Probe("quarantine", lambda: db.read(quarantined), problems, fresh=_QUARANTINE_SECONDS)
         self._revision = Probe("schema", lambda: db.read(overview.schema_revision), problems)
         self.capacity = Probe("executor", lambda: asyncio.to_thread(executor.capacity), problems)
         self.reach_store = Probe("store", lambda: asyncio.to_thread(_reach, store), problems)
 
     async def status(self) -> admin_pb2.ServerStatus:
         """The status now. Never raises: what cannot be reached is among the problems, and its fields are unset."""
-        seen, revision, capacity, _ = await asyncio.gather(
-            self._overview.get(), self._revision.get(), self.capacity.get(), self.reach_store.get()
+        seen, revision, capacity, garbage, _ = await asyncio.gather(
+            self._overview.get(),
+            self._revision.get(),
+            self.capacity.get(),
+            self.quarantine.get(),
+            self.reach_store.get(),
         )
         now = self._clock()
         status = admin_pb2.ServerStatus(
@@ -72,6 +80,8 @@ class StatusReporter:
         )
         if capacity is not None:
             status.capacity.CopyFrom(_capacity(capacity, seen))
+        if garbage is not None:
+            status.quarantine.CopyFrom(_quarantine(garbage))
         if seen is not None:
             status.jobs.update(seen.jobs)
             status.live_attempts = seen.live_attempts
@@ -100,6 +110,13 @@ def _capacity(capacity: Capacity, seen: Overview | None) -> admin_pb2.ServerStat
         message.reserved_gpus = seen.gpus
         message.reserved_memory_bytes = seen.memory_bytes
     return message
+
+
+def _quarantine(garbage: Quarantined) -> admin_pb2.ServerStatus.Quarantine:
+    since = None if garbage.since_us is None else mapping.timestamp(garbage.since_us)
+    return admin_pb2.ServerStatus.Quarantine(
+        objects=garbage.objects, size_bytes=garbage.size_bytes, artifacts=garbage.artifacts, since=since
+    )
 
 
 def _set(duration: Duration, microseconds: int) -> None:

@@ -38,9 +38,7 @@ from mvprune_service.observability.logs import redact
 from mvprune_service.private_files import open_private
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, Entry, StoreUnavailable
-from mvprune_service.stores.layout import ArtifactCorrupt, StoredFile, check_file
-
-_MANIFESTS = "manifests/"
+from mvprune_service.stores.layout import MANIFESTS, ArtifactCorrupt, StoredFile, check_file
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ class _Restore:
             repaired_objects=repaired,
             newer_objects=len(newer),
             newer_bytes=sum(entry.size for entry in newer),
-            newer_artifacts=sorted(entry.key.rpartition("/")[2] for entry in newer if entry.key.startswith(_MANIFESTS)),
+            newer_artifacts=sorted(entry.key.rpartition("/")[2] for entry in newer if entry.key.startswith(MANIFESTS)),
             owns_store=owns,
             kept_wal=kept[-1],
             problems=list(contents.problems),

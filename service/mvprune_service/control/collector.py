@@ -50,6 +50,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 
+from mvprune.common.units import size
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import attempt_logs, janitor, uploads
@@ -57,13 +58,14 @@ from mvprune_service.db.database import Database
 from mvprune_service.db.janitor import ArtifactKey, CheckpointKey
 from mvprune_service.db.quarantine import Found, page_of_quarantine, put_in_quarantine, release
 from mvprune_service.stores.base import FRESH_US, BlobStore, Entry, ObjectNotFound, StoreUnavailable
-from mvprune_service.stores.layout import COLLECTION_KEY
+from mvprune_service.stores.layout import COLLECTION_KEY, MANIFESTS
 from mvprune_service.stores.log_chunks import log_chunk_uid
 
 log = logging.getLogger(__name__)
 
 GRACE_US = 2 * FRESH_US
 _EVERY_US = 6 * 3600 * SECOND
+_DAY_US = 24 * 3600 * SECOND
 _ATTEMPTS = "attempts/"
 _UPLOADS = "uploads/"
 _CONTENTS = ("blobs/sha256/", "manifests/sha256/")
@@ -104,6 +106,7 @@ class Collector:
         self._clock = clock
         self._parts: list[str] = []  # that this pass has not done yet
         self._next_us = 0
+        self._noted: list[Entry] = []  # in quarantine since this pass
 
     async def step(self) -> None:
         """Deletes a batch, if a pass is due. Raises StoreUnavailable, after which the step is repeated, and
@@ -118,12 +121,30 @@ class Collector:
 
     def start_over(self) -> None:
         """The next step begins a pass."""
-        self._parts, self._next_us = [], 0
+        self._parts, self._next_us, self._noted = [], 0, []
 
     async def _go_on(self, part: str) -> None:
         collect = {_ATTEMPTS: self._collect_attempts, _UPLOADS: self._collect_uploads}.get(part)
         if await (self._collect_contents(part) if collect is None else collect()):
             self._parts.pop(0)
+        if not self._parts:
+            self._say_noted()
+
+    def _say_noted(self) -> None:
+        """What this pass has put into quarantine. That an artifact is deleted is no surprise only if its job was."""
+        noted, self._noted = self._noted, []
+        artifacts = sum(entry.key.startswith(MANIFESTS) for entry in noted)
+        if noted:
+            log.log(
+                _level(artifacts),
+                "%s: %d artifacts, and %d objects (%s) in all, went into quarantine: no job refers to them. They are "
+                'deleted in %g days; if they must not be, docs/operate.md, "Quarantine", has the steps',
+                self._store.url,
+                artifacts,
+                len(noted),
+                size(sum(entry.size for entry in noted)),
+                self._quarantine_us / _DAY_US,
+            )
 
     async def _old(self, folder: str) -> list[Entry]:
         before = self._clock() - GRACE_US
@@ -197,9 +218,10 @@ class Collector:
         if self._quarantine_us == 0:
             return garbage, True
         known = {entry for entry in garbage if entry.key in noted and noted[entry.key].modified_us == entry.modified_us}
-        new = sorted((entry.key, entry.modified_us) for entry in garbage if entry not in known)
+        new = sorted((entry for entry in garbage if entry not in known), key=lambda entry: entry.key)
         for start in range(0, min(len(new), _NOTES), _PAGE):
-            await self._db.write(put_in_quarantine, part, dict(new[start : start + _PAGE]))
+            await self._db.write(put_in_quarantine, part, new[start : start + _PAGE])
+        self._noted += new[:_NOTES]
         before = self._clock() - self._quarantine_us
         due = [entry for entry in garbage if entry in known and noted[entry.key].found_us <= before]
         return due, len(new) <= _NOTES
@@ -218,7 +240,7 @@ class Collector:
     def _delete(self, entries: Iterable[Entry]) -> int:
         """Deletes up to a batch of objects, for a bounded time; returns how many. Raises StoreUnavailable if the
         store no longer belongs to this database, or a backup is being made."""
-        deleted, began, looked = 0, time.monotonic(), float("-inf")
+        deleted, artifacts, began, looked = 0, 0, time.monotonic(), float("-inf")
         for entry in entries:
             now = time.monotonic()
             if deleted == _BATCH or now > began + _STEP_SECONDS:
@@ -230,8 +252,10 @@ class Collector:
                 looked = now
             self._store.delete(entry.key)
             deleted += 1
+            artifacts += entry.key.startswith(MANIFESTS)
         if deleted:
-            log.info("removed %d objects that nothing refers to from %s", deleted, self._store.url)
+            text = "removed %d objects that nothing refers to from %s, %d of them artifacts"
+            log.log(_level(artifacts), text, deleted, self._store.url, artifacts)
         return deleted
 
     @contextlib.contextmanager
@@ -251,6 +275,10 @@ class Collector:
                 is_old = flag.modified_us < system_clock() - _ABANDONED_US
                 if is_old or self._store.get(flag.key) == self._server:
                     self._store.delete(flag.key)
+
+
+def _level(artifacts: int) -> int:
+    return logging.WARNING if artifacts else logging.INFO
 
 
 def _checkpoint(key: str) -> CheckpointKey | None:

@@ -71,6 +71,7 @@ class QuarantineColumns(TypedColumns):
     key: Named[str] = Column(Text, primary_key=True)
     modified_us: Named[int] = Column(BigInteger)  # by the store's clock; an upload since then restarts the delay
     found_us: Named[int] = Column(BigInteger)
+    size_bytes: Named[int] = Column(BigInteger)
 
 
 QUARANTINE = Table(

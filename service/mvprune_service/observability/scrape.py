@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db.overview import Overview
+from mvprune_service.db.quarantine import Quarantined
 from mvprune_service.executors.base import Capacity
 from mvprune_service.observability.probes import Probe
 
@@ -31,12 +32,16 @@ class Gauges:
 
     overview: Probe[Overview]
     capacity: Probe[Capacity]
+    quarantine: Probe[Quarantined]
     store: Probe[bool]
 
-    async def answers(self) -> tuple[Overview | None, Capacity | None, bool]:
-        """What the database knows, what the executor has (None: no answer), and whether the store answers."""
-        seen, capacity, stored = await asyncio.gather(self.overview.get(), self.capacity.get(), self.store.get())
-        return seen, capacity, stored is not None
+    async def answers(self) -> tuple[Overview | None, Capacity | None, Quarantined | None, bool]:
+        """What the database knows, what the executor has, what is in quarantine (None: no answer), and whether the
+        store answers."""
+        seen, capacity, garbage, stored = await asyncio.gather(
+            self.overview.get(), self.capacity.get(), self.quarantine.get(), self.store.get()
+        )
+        return seen, capacity, garbage, stored is not None
 
 
 class GaugeCollector(Collector):
@@ -55,11 +60,18 @@ class GaugeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Of a part that does not answer there is one gauge, and it is 0."""
         asked = asyncio.run_coroutine_threadsafe(self._gauges.answers(), self._loop)
-        seen, capacity, has_store = asked.result()
+        seen, capacity, garbage, has_store = asked.result()
         for part, is_up in (("database", seen is not None), ("executor", capacity is not None), ("store", has_store)):
             yield GaugeMetricFamily(f"mvprune_{part}_up", f"Whether the {part} answers", value=float(is_up))
         if capacity is not None:
             yield from _resources("capacity", "of all nodes that run workers", capacity)
+        if garbage is not None:
+            for name, text, value in (
+                ("objects", "Objects of the store that nothing refers to", garbage.objects),
+                ("artifacts", "Artifacts that nothing refers to", garbage.artifacts),
+                ("bytes", "Bytes of objects of the store that nothing refers to", garbage.size_bytes),
+            ):
+                yield GaugeMetricFamily(f"mvprune_quarantine_{name}", text, value=value)
         if seen is None:
             return
         yield from _resources("reserved", "reserved for attempts", seen)

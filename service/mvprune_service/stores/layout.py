@@ -26,6 +26,7 @@ from mvprune_service.stores.base import BlobStore, ObjectNotFound, Readable, Sto
 
 MANIFEST_FILE = "manifest.json"
 COLLECTION_KEY = "collection/flag"  # exists while unreferenced blobs and manifests are being deleted
+MANIFESTS = "manifests/"
 MARKS = "collection/marks/"  # of the databases that have stored something
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 8 << 20
@@ -43,7 +44,7 @@ def blob_key(sha256: str) -> str:
 
 def manifest_key(sha256: str) -> str:
     """Where the manifest with this content lies."""
-    return f"manifests/sha256/{_hex(sha256)}"
+    return f"{MANIFESTS}sha256/{_hex(sha256)}"
 
 
 def marker_key(attempt_uid: str) -> str:

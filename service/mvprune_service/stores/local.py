@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
 
+from mvprune.sources.references import STORE_SIGN
 from mvprune_service.clock import system_clock
 from mvprune_service.stores import tree
 from mvprune_service.stores.base import (
@@ -27,7 +28,7 @@ from mvprune_service.stores.base import (
     is_key,
 )
 
-_STAGING = ".staging"  # not a key: no segment of a key starts with a dot
+_STAGING = STORE_SIGN  # not a key: no segment of a key starts with a dot
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 

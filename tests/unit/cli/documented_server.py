@@ -135,6 +135,7 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
     project = admin_pb2.Project(name="projects/p", max_queued_jobs=9, max_running_gpus=2, max_upload_bytes=9)
     status = admin_pb2.ServerStatus(version="0.1.0", jobs={"QUEUED": 3}, problems={"store": "away"})
     status.capacity.cpus = 16
+    status.quarantine.since.FromJsonString(TIME)
     for field in ("start_time", "time"):
         getattr(status, field).FromJsonString(TIME)
     status.oldest_queued_age.seconds = status.longest_heartbeat_age.seconds = 9

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mvprune.sources.references import InvalidReference, Roots, check_inside, resolve_model, resolve_path
+from mvprune_migrations import upgrade
 from mvprune_service import readable
-from mvprune_service.config import Settings
+from mvprune_service.backup.making import make
+from mvprune_service.config import Access, Settings, access
+from mvprune_service.db.database import Database
 from mvprune_service.readable import BadRoots
 from mvprune_service.service import Service
 from mvprune_service.startup import StartError
+from mvprune_service.stores import open_store
+from mvprune_service.stores.layout import blob_key, manifest_key, marker_key, upload_key
 
 
 @pytest.fixture
@@ -72,6 +81,8 @@ def test_a_server_that_is_started_in_its_home_reads_nothing_by_default(
         "elsewhere.key",
         "tls.key",
         "worker.key",
+        "operator.token",
+        "jobs.sqlite.commits",
         "jobs.sqlite",
         "jobs.sqlite-wal",
         "jobs.sqlite-shm",
@@ -81,6 +92,7 @@ def test_a_server_that_is_started_in_its_home_reads_nothing_by_default(
         ".cache/huggingface/token",
         ".config/mvprune/config.toml",
         "work.token",
+        "jobs.sqlite-wal.20261126T160731Z",
     ],
 )
 def test_no_root_holds_what_is_the_servers_own(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +110,7 @@ def test_no_root_holds_what_is_the_servers_own(folder: Path, name: str, monkeypa
             key_file=folder / "elsewhere.key",
             tls_key=folder / "tls.key",
             worker_key=folder / "worker.key",
+            operator_token_file=folder / "operator.token",
             database_url=f"sqlite:///{folder}/jobs.sqlite",
             store=(folder / "store").as_uri(),
         )
@@ -106,6 +119,77 @@ def test_no_root_holds_what_is_the_servers_own(folder: Path, name: str, monkeypa
     (folder / "data.tsv").write_text("open\n")
     assert found.hold(folder / "data.tsv")
     assert not type(found)(allowed=(Path("/"),), private=found.private).hold(Path("/proc/self/environ"))
+
+
+PATHS = [name for name, field in Settings.model_fields.items() if "Path" in str(field.annotation)]
+SECRETS = [name for name in PATHS if access(name) is Access.PRIVATE and name != "home"]
+
+
+def test_every_setting_of_a_path_says_who_may_read_it() -> None:
+    assert [name for name in PATHS if access(name) is None] == [], "annotate it: SecretFile, OpenFile, RootFolder …"
+    assert [name for name in Settings.model_fields if access(name) is not None] == PATHS
+    words = ("key", "token", "secret", "password", "url", "credential")
+    assert [name for name in PATHS if any(word in name for word in words)] == SECRETS
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_no_secret_of_a_setting_is_readable(folder: Path, name: str) -> None:
+    """Also one that a file is renamed to after the start, as renewals of certificates do."""
+    file = folder / "data" / name
+    file.parent.mkdir()
+    file.write_text("sqlite:////nowhere.sqlite" if name == "database_url_file" else "secret")
+    found = readable.roots(settings(folder, roots=(folder / "data",), **{name: file}))
+    copy = folder / "data" / "hard-link"
+    copy.hardlink_to(file)
+    assert not found.hold(file)
+    assert not found.hold(copy)
+    copy.unlink()
+    (folder / "data" / "new").write_text("renewed")
+    (folder / "data" / "new").replace(file)
+    assert not found.hold(file)
+
+
+def doors(path: Path, roots: Roots) -> list[str]:
+    """The ways in which a reference leads to a file or to the folder with it."""
+    opened = []
+    for name, enter in (
+        ("path", lambda: resolve_path(f"server:{path}", roots)),
+        ("model", lambda: resolve_model(f"server:{path.parent}", roots)),
+        ("file", lambda: check_inside(path, roots)),
+    ):
+        try:
+            enter()
+        except InvalidReference:
+            continue
+        opened.append(name)
+    return opened
+
+
+def test_no_store_backup_or_database_is_readable_wherever_it_lies(folder: Path) -> None:
+    """Those of the server, of others, and copies of them."""
+    data = folder / "data"
+    key, database = folder / "home/key", folder / "home/mvprune.sqlite"
+    with closing(Database(f"sqlite:///{database}")) as db:
+        upgrade(db.engine)
+    key.write_bytes(b"k" * 64)
+    store = open_store((data / "theirs").as_uri())
+    for stored in (blob_key("ab" * 32), manifest_key("ab" * 32), marker_key("uid"), upload_key("uid")):
+        store.put(stored, b"content")
+    own = open_store((folder / "home/store").as_uri())
+    backup = make(str(data / "place"), lambda *_: None, home=str(folder / "home"), store=own.url)
+    shutil.copytree(data / "place/backups" / backup.backup, data / "moved")
+    with closing(sqlite3.connect(database)) as original, closing(sqlite3.connect(data / "by-hand.db")) as copy:
+        original.backup(copy)
+    (data / "model/weights").parent.mkdir()
+    (data / "model/weights").write_text("open")
+    found = readable.roots(settings(folder, roots=(data,)))
+    private = [path for path in data.rglob("*") if path.is_file() and path.parent.name != "model"]
+    assert {path.name for path in private} >= {"key", "database", "manifest.json", "by-hand.db", "uid"}
+    for path in private:
+        assert doors(path, found) == [], path
+    assert set(doors(data / "model/weights", found)) == {"path", "model", "file"}
+    assert found.hold(data / "theirs/notes.txt"), "only what a store has is private"
+    assert doors(database, Roots(allowed=(folder,))) != [], "a program that reads for its own user has no private files"
 
 
 @pytest.mark.parametrize("setting", ["models", "data", "roots"])

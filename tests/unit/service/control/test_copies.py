@@ -28,7 +28,7 @@ from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import MARKS, ArtifactCorrupt, publish, verify
 
-STEPS_OF_A_PASS = 18
+STEPS_OF_A_PASS = 19
 TOKEN, MARK = "the token is remembered", "the mark is written"
 
 

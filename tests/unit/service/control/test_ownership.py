@@ -24,13 +24,14 @@ from mvprune_service.control.ownership import Look, Ownership, Standing, key_of,
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.installation import Mark, installation
 from mvprune_service.db.models import ARTIFACTS
+from mvprune_service.db.quarantine import Quarantined, quarantined
 from mvprune_service.db.server_models import INSTALLATION, QUARANTINE
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.layout import MARKS, blob_key, manifest_key, marker_key
 
 DAY = 24 * 3600
-STEPS_OF_A_PASS = 18
+STEPS_OF_A_PASS = 19
 OLD = blob_key("ab" * 32), manifest_key("cd" * 32), marker_key("nobody")
 
 
@@ -157,7 +158,9 @@ async def test_a_mark_that_says_nothing_protects_what_is_there(
     assert keys(store) == set(), "with a delay of 0 garbage goes at once"
 
 
-async def test_garbage_waits_for_the_delay(keep: Any, store: BlobStore) -> None:
+async def test_garbage_waits_for_the_delay(
+    keep: Any, store: BlobStore, clock: TestClock, caplog: pytest.LogCaptureFixture
+) -> None:
     ours = await keep(days=3)
     await ours.collect()
     fill(store)
@@ -165,13 +168,22 @@ async def test_garbage_waits_for_the_delay(keep: Any, store: BlobStore) -> None:
     assert await ours.quarantined() == set(), "all of it is young"
     await ours.collect(GRACE_US / SECOND / DAY)
     assert await ours.quarantined() == set(OLD)
+    (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "1 artifacts, and 3 objects (21 B) in all, went into quarantine: no job refers to them" in warning.message
+    assert "are deleted in 3 days" in warning.message
+    found = await ours.db.read(quarantined)
+    assert (found.objects, found.size_bytes, found.artifacts) == (3, 21, 1)
+    assert 0 < clock.now - (found.since_us or 0) < 60 * SECOND
     ours.restart()
     await ours.collect(2.9)
     assert keys(store) == set(OLD)
+    caplog.clear()
     await ours.collect(0.3)
     assert keys(store) == set()
+    removed = [record for record in caplog.records if "1 of them artifacts" in record.message]
+    assert [record.levelname for record in removed] == ["WARNING"]
     await ours.collect()
-    assert await ours.quarantined() == set()
+    assert await ours.db.read(quarantined) == Quarantined(0, 0, 0, None)
 
 
 async def test_an_upload_starts_the_delay_anew(keep: Any, store: BlobStore, tmp_path: Path, clock: TestClock) -> None:

@@ -210,7 +210,7 @@ def sample() -> Rows:
         "labels": [{"job_uid": uid, "key": key, "value": value, "project": "p"} for uid, key, value in labelled],
         "checkpoints": [{**ids, "step": 7, "manifest_sha256": "ab" * 32, "create_us": 1} for ids in of],
         "tokens": [{"token_id": "t", "secret_sha256": "ab" * 32, **token}],
-        "quarantine": [{"part": "a", "key": "blobs/sha256/ab", "modified_us": 1, "found_us": 2}],
+        "quarantine": [{"part": "a", "key": "blobs/sha256/ab", "modified_us": 1, "found_us": 2, "size_bytes": 3}],
         "projects": [{"project": "p", "max_queued_jobs": 3, "max_running_gpus": 0.5, "max_upload_bytes": 7}],
         **_sweeps(),
         **_uploads(),

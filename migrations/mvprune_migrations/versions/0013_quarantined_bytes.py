@@ -1,0 +1,25 @@
+"""The size of the objects in quarantine
+
+Revision ID: 0013
+Revises: 0012
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0013"
+down_revision = "0012"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("quarantine") as table:  # the size of what is there already is not known
+        table.add_column(sa.Column("size_bytes", sa.BigInteger(), nullable=False, server_default="0"))
+    with op.batch_alter_table("quarantine") as table:
+        table.alter_column("size_bytes", server_default=None)
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("quarantine") as table:
+        table.drop_column("size_bytes")
