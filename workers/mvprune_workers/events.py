@@ -52,13 +52,22 @@ class FailureEvent:
     message: str
 
 
-TrainerEvent = ProgressEvent | MetricEvent | CheckpointEvent | ResultEvent | FailureEvent
+@dataclass(frozen=True)
+class SignEvent:
+    """A rank is alive; `leaves`: it will send no further sign, because it has done its part."""
+
+    rank: int
+    leaves: bool = False
+
+
+TrainerEvent = ProgressEvent | MetricEvent | CheckpointEvent | ResultEvent | FailureEvent | SignEvent
 _KINDS: dict[str, type[TrainerEvent]] = {
     "progress": ProgressEvent,
     "metric": MetricEvent,
     "checkpoint": CheckpointEvent,
     "result": ResultEvent,
     "failure": FailureEvent,
+    "sign": SignEvent,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

@@ -15,6 +15,8 @@ class Limits:
     flush: float = 30.0  # sending the rest of the logs
     complete: float = 600.0  # reporting the outcome
     report_interval: float = 1.0  # between batches of logs and metrics
+    silent: float = 30.0  # a rank without a sign of life, until the log says so
+    lost: float = 600.0  # a rank without a sign of life, until the attempt ends
     # Executors kill processes that have not ended 30 s after SIGTERM (Launch.grace_seconds):
     checkpoint: float = 15.0  # the trainer's last checkpoint: writing, uploading and committing it
     stop: float = 0.5  # each other step

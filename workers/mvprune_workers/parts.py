@@ -29,9 +29,11 @@ from ray.exceptions import RayError
 from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from mvprune_workers.events import TrainerEvent
+from mvprune_workers.alive import Watch
+from mvprune_workers.events import FailureEvent, SignEvent, TrainerEvent
 from mvprune_workers.exits import TRAINER_STOPPED
 from mvprune_workers.folders import Folders
+from mvprune_workers.limits import Limits
 from mvprune_workers.process import TrainerProcess
 from mvprune_workers.scratch import Scratch
 from mvprune_workers.settings import trainer_environment
@@ -142,21 +144,36 @@ class PartActor:
         """Runs the first rank of this part, which starts the others. Returns its code and the events of all."""
         from mvprune_workers.supervisor import TRAINER
 
-        ended, events = threading.Event(), list[TrainerEvent]()
+        ended, events, limits = threading.Event(), list[TrainerEvent](), Limits()
         temporary = self._folders.output.with_name("tmp")
         temporary.mkdir()
         self._folders.address.write_text(address)
+
+        def give_up(message: str) -> None:
+            events.append(FailureEvent("WORKER_LOST", message))
+            trainer.kill()
+
+        watch = Watch(lambda text: _print(f"{text}\n".encode()), give_up, limits.silent, limits.lost)
+
+        def take(event: TrainerEvent) -> None:
+            if isinstance(event, SignEvent):
+                watch.take(event)
+            else:
+                events.append(event)
+
         given = {**{f"--{name}": folder for name, folder in asdict(self._folders).items()}, **options}
         trainer = TrainerProcess(
             [*TRAINER, *(str(word) for option in given.items() for word in option)],
             trainer_environment({**os.environ, **settings}, temporary, threads, temporary.parent.parent),
             temporary,
             on_output=_print,
-            on_event=events.append,
+            on_event=take,
             on_end=ended.set,
         )
+        watch.start()
         trainer.send_job(job)
         ended.wait()
+        watch.finish()
         self._scratch.__exit__()
         return trainer.returncode or 0, events
 

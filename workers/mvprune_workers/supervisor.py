@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING
 from mvprune.common import tracing
 from mvprune.common.addresses import exempt_this_machine
 from mvprune_workers import backoff
+from mvprune_workers.alive import Watch
 from mvprune_workers.cache import trim
 from mvprune_workers.event_queue import Event, EventQueue
-from mvprune_workers.events import TrainerEvent
+from mvprune_workers.events import FailureEvent, SignEvent, TrainerEvent
 from mvprune_workers.exits import ExitCode
 from mvprune_workers.folders import Folders
 from mvprune_workers.limits import Limits
@@ -100,10 +101,23 @@ class Supervisor:
             return Attempt(settings, limits, client, self._events, log, trainer, report, folders).run(claim)
 
     def _start_trainer(self, temporary: Path, folders: Folders, log: LogFile, report: TrainerReport) -> TrainerProcess:
+        def give_up(message: str) -> None:
+            report.take(FailureEvent("WORKER_LOST", message))
+            trainer.kill()
+
+        watch = Watch(log.say, give_up, self._limits.silent, self._limits.lost)
+
         def take(event: TrainerEvent) -> None:
+            if isinstance(event, SignEvent):
+                watch.take(event)
+                return
             report.take(event)
             if report.result is not None:
                 self._events.post(Event.RESULT)
+
+        def end() -> None:
+            watch.finish()
+            self._events.post(Event.TRAINER_ENDED)
 
         threads = self._settings.threads
         temporary.mkdir()
@@ -115,14 +129,16 @@ class Supervisor:
             "--part": json.dumps(self._settings.part),
             "--device": "cuda" if self._settings.gpus else "cpu",
         }
-        return TrainerProcess(
+        trainer = TrainerProcess(
             [*self._trainer, *(str(word) for option in options.items() for word in option)],
             trainer_environment(os.environ, temporary, threads, self._settings.scratch),
             temporary,
             on_output=log.append,
             on_event=take,
-            on_end=lambda: self._events.post(Event.TRAINER_ENDED),
+            on_end=end,
         )
+        watch.start()
+        return trainer
 
     @tracing.span("claim")
     def _claim(self, client: WorkerClient, log: LogFile) -> worker_pb2.ClaimAttemptResponse | ExitCode:

@@ -25,6 +25,7 @@ from google.protobuf.json_format import Parse
 from mvprune.common.collection import without_collection
 from mvprune.sources.references import Roots
 from mvprune.v1 import worker_pb2
+from mvprune_workers.alive import signs
 from mvprune_workers.classify import disk_full
 from mvprune_workers.events import EventWriter, FailureEvent, ResultEvent
 from mvprune_workers.exits import TRAINER_STOPPED
@@ -64,7 +65,8 @@ def main() -> int:
         ranks = range(args.rank + 1, args.rank + here)
         siblings = Siblings(ranks, args.events_fd, lambda how: _end_with(events, "TRAINER_CRASHED", _crash(how)))
     try:
-        return _run(lifeline, siblings, events, args, roots)
+        with signs(args.rank, events.emit):
+            return _run(lifeline, siblings, events, args, roots)
     except Exception as error:
         if roots.discreet:  # the texts of chained errors may quote files
             traceback.print_tb(error.__traceback__, file=sys.stdout)

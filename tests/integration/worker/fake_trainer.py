@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+from mvprune_workers.alive import signs
 from mvprune_workers.events import (
     CheckpointEvent,
     EventWriter,
@@ -17,6 +18,7 @@ from mvprune_workers.events import (
     MetricEvent,
     ProgressEvent,
     ResultEvent,
+    SignEvent,
 )
 from mvprune_workers.lifeline import Lifeline
 from mvprune_workers.position import Position
@@ -109,6 +111,28 @@ elif mode == "taught":
         tell(name, json.dumps({str(path.relative_to(folder)): bool(path.read_bytes()) for path in files}))
     wait_for("go")
     artifact()
+elif mode == "ranks":
+    # A second rank is another process, which does nothing but live.
+    code = """
+import pathlib, signal, sys
+from mvprune_workers.alive import signs
+from mvprune_workers.events import EventWriter, SignEvent
+emit = EventWriter(int(sys.argv[1])).emit
+emit(SignEvent(1))
+pathlib.Path(sys.argv[2]).write_text("x")
+with signs(1, emit):
+    signal.pause()
+"""
+    with signs(0, events.emit):
+        fd = args.events_fd
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, str(fd), stage / "signs"], pass_fds=(fd,), stdin=subprocess.DEVNULL
+        )
+        tell("child.pid", child.pid)
+        wait_for("go")
+        child.kill()
+        events.emit(SignEvent(1, leaves=True))
+        artifact()
 elif mode in ("steps", "steps, then dies"):
     # Makes the steps that it is told to, each with a checkpoint; one more where it is stopped.
     stopped, position = [], Position(args.output.with_name("position"))

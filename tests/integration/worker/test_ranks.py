@@ -68,3 +68,36 @@ def test_ranks_end_together(worker: Any, tiny: Any, number: signal.Signals) -> N
         assert b"Traceback" not in worker.service.log
     until(lambda: not worker.alive(sibling), "rank 1 is dead")
     worker.assert_clean()
+
+
+@pytest.mark.parametrize("stopped", ["trainer", "child"])
+def test_a_rank_that_is_stopped_ends_the_attempt(worker: Any, stopped: str) -> None:
+    """The others would wait for it until torch gives up; a trainer of one rank for ever."""
+    worker.start("ranks", silent=2.5, lost=4.0)
+    pids = {name: int(worker.told(f"{name}.pid")) for name in ("trainer", "child")}
+    worker.service.wait(lambda: worker.service.heartbeats)
+    worker.told("signs")
+    os.kill(pids[stopped], signal.SIGSTOP)
+    assert worker.wait() is ExitCode.FAILED
+    number = 0 if stopped == "trainer" else 1
+    [outcome] = worker.service.outcomes
+    assert outcome.failure.reason == job_pb2.Failure.WORKER_LOST
+    assert outcome.failure.message == f"The attempt has lost rank {number}: no answer for 4s; stopped, or hanging."
+    assert worker.log_has(
+        f"supervisor: rank {number} has not answered for 2s: it is stopped, or hangs; the attempt ends"
+    )
+    worker.assert_clean()
+
+
+def test_a_rank_that_was_stopped_for_a_while_goes_on(worker: Any) -> None:
+    worker.start("ranks", silent=2.5)
+    child = int(worker.told("child.pid"))
+    worker.service.wait(lambda: worker.service.heartbeats)
+    worker.told("signs")
+    os.kill(child, signal.SIGSTOP)
+    until(lambda: worker.log_has("rank 1 has not answered for"), "the log says it")
+    os.kill(child, signal.SIGCONT)
+    until(lambda: worker.log_has("rank 1 answers again, after"), "the log says that too")
+    worker.go()
+    assert worker.wait() is ExitCode.PUBLISHED
+    worker.assert_clean()
