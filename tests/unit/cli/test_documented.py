@@ -300,6 +300,8 @@ def test_the_commands_of_the_documents_have_known_options(
     checked = 0
     for words in documented_commands():
         name = next((name for name in (" ".join(words[:2]), words[0]) if name in parsers), "")
+        if words == ["--version"]:
+            continue
         if name == "server start":
             known = {f"--{setting.replace('_', '-')}" for setting in Settings.model_fields}
             assert {word for word in words if word.startswith("--")} <= known
