@@ -156,7 +156,8 @@ def locks(folder: Path) -> str:
 
 
 def installed(dist: Path, extra: str, folder: Path) -> str:
-    """The wheel of this machine with an extra, installed and used. Tells the size, without compiled bytecode."""
+    """The wheel of this machine with an extra, installed and used. Tells the size as `du` does, without
+    compiled bytecode."""
     environment = folder / "try"
     machine = os.uname().machine
     (wheel,) = dist.glob(f"*manylinux*_{machine}.whl")
@@ -164,7 +165,7 @@ def installed(dist: Path, extra: str, folder: Path) -> str:
         run(BIN / "uv", "venv", "--quiet", "--python", sys.executable, environment)
         wanted = f"mvprune[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
         run(BIN / "uv", "pip", "install", "--quiet", "--python", environment / "bin" / "python", wanted)
-        size = sum(path.stat().st_size for path in environment.rglob("*") if path.is_file() and not path.is_symlink())
+        size = sum(512 * path.lstat().st_blocks for path in (environment, *environment.rglob("*")))
         run(environment / "bin" / "python", "-I", "-c", USES[extra])
         version = run(environment / "bin" / "mvpctl", "--version").strip()
         return f"{version}, {size / 1e6:,.0f} MB"

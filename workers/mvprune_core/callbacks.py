@@ -38,13 +38,15 @@ class Callback:
     """
 
     def on_phase(self, name: str) -> None:
-        """A phase begins: "loading", "dense", "evaluating", "teaching" or "pruning"."""
+        """A phase begins: "loading", "dense", "evaluating", "teaching" or "pruning". While a method prunes by many
+        gradients at once (obert), "sampling" and "scoring" come between steps, and "pruning" again."""
 
     def on_step(self, progress: Progress) -> None:
         """A training step is done."""
 
     def on_examples(self, phase: str, done: int, total: int) -> None:
-        """The model has read `done` of `total` examples, in the phase "evaluating" or "teaching"."""
+        """The model has read `done` of `total` examples, in the phase "evaluating", "teaching" or
+        "sampling"."""
 
     def on_resume(self, phase: str, step: int) -> None:
         """`phase` resumes from a checkpoint, after `step` steps."""

@@ -213,7 +213,11 @@ class Trainer:
         if self.masks is not None:
             if (samples := self.masks.gradient_samples(self.step)) > 0:
                 self._sample_gradients(self.masks, samples)
-            self.masks.update(self.step)
+                self.callback.on_phase("scoring")
+                self.masks.update(self.step)
+                self.callback.on_phase(self.curve.phase)
+            else:
+                self.masks.update(self.step)
         return loss
 
     def _sample_gradients(self, masks: Masks, count: int) -> None:
@@ -228,9 +232,12 @@ class Trainer:
         together = np.concatenate([*itertools.islice(batches, first, first + needed)])
         self._check_finite()  # the method could not use the gradients of weights that are not
         self.model.eval()
-        for index, start in enumerate(range(0, min(count * size, len(together)), size)):
+        self.callback.on_phase("sampling")
+        read = min(count * size, len(together))
+        for index, start in enumerate(range(0, read, size)):
             self._backward(together[start : start + size], index)
             masks.add_sample()
+            self.callback.on_examples("sampling", min(start + size, read), read)
         self.model.zero_grad()
         self.model.train()
 

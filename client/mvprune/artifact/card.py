@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from mvprune.artifact.manifest import Accounting, ResultInfo
+from mvprune.common.metrics import LATENCY_MS, LATENCY_RATIO
 from mvprune.common.structures import GATED
 from mvprune.common.units import percent, size
 from mvprune.data.tasks import Task, UnknownTask, get_task
@@ -99,7 +100,10 @@ def _dataset_id(info: ResultInfo) -> str:
 
 def _use(architecture: str, form: Form) -> list[str]:
     """How to load the model: lines of Markdown and blocks of code."""
-    ours = "```python\nimport mvprune\n\nmodel = mvprune.load({})\n```"
+    ours = (
+        "```python\nimport mvprune\n\nmodel = mvprune.load({0})\n"
+        'model = mvprune.load({0}, runtime="sparse")  # faster on a CPU\n```'
+    )
     theirs = (
         f'from transformers import {architecture}\n\nmodel = {architecture}.from_pretrained("path/of/this/folder")\n```'
     )
@@ -122,6 +126,21 @@ def size_in_words(total_bytes: int, dense_bytes: int) -> str:
     return f"{size(total_bytes)} in all files (dense in fp32: {size(dense_bytes)}, {smaller})"
 
 
+def speed_in_words(metrics: Mapping[str, float]) -> str:
+    """How fast the sparse runtime was, and the dense model beside it; "" if the job did not measure it."""
+    ratio, sparse = metrics.get(LATENCY_RATIO), metrics.get(LATENCY_MS)
+    if ratio is None or sparse is None:
+        return ""
+    times = f"{sparse:.3g} ms a call, dense {sparse * ratio:.3g} ms"
+    return f"{times}: {ratio:.2f} times as fast (one input, one thread, on the job's machine)"
+
+
+def speed_with_commands(metrics: Mapping[str, float]) -> tuple[str, str]:
+    """What is known of the speed, and the commands that measure it and use it."""
+    known = speed_in_words(metrics) or "not measured by the job"
+    return known, "`mvpctl benchmark FOLDER` measures it on your machine, `mvpctl serve FOLDER` runs the sparse model"
+
+
 def _facts(info: ResultInfo, total_bytes: int) -> list[tuple[str, ...]]:
     counts, method = info.accounting, method_name(info)
     revision = f", revision {_code(info.model.revision)}" if info.model.revision else ""
@@ -138,6 +157,7 @@ def _facts(info: ResultInfo, total_bytes: int) -> list[tuple[str, ...]]:
         ("density", f"{percent(counts.density)} of the prunable weights (asked for: {percent(counts.target_density)})"),
         *([("bytes", size_in_words(total_bytes, counts.dense_bytes))] if total_bytes else []),
         ("FLOPs", flops_in_words(counts)),
+        ("speed on a CPU", "; ".join(speed_with_commands(info.metrics))),
         ("seed", str(info.seed)),
     ]
 

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mvprune.cli._commands import COMMANDS, COMPLETING, CONNECTION
@@ -26,9 +27,14 @@ if TYPE_CHECKING:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are exceptions; what it parses has `form`, how to answer, where answers have one."""
+    """A parser whose errors are exceptions; what it parses has `form`, how to answer, where answers have one.
+
+    Attributes:
+        remedies: by option that there is not, the end of the error's sentence.
+    """
 
     _given: Sequence[str] = ()
+    remedies: Mapping[str, str] = MappingProxyType({})
     _intermixed = False
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -52,7 +58,8 @@ class Parser(argparse.ArgumentParser):
         text = message.removeprefix("argument ").replace(": must be ", " must be ", 1)
         # A required option that is mistyped is missing: argparse says that, and not a word about what was typed.
         if message.startswith(("unrecognized arguments", "the following arguments are required")):
-            text += unknown_options(self._given, self._option_string_actions)
+            named = (self.remedies.get(one.partition("=")[0]) for one in self._given)
+            text += next(filter(None, named), "") or unknown_options(self._given, self._option_string_actions)
         raise UsageError(text, self.prog)
 
 

@@ -56,6 +56,8 @@ def submit_parser() -> Parser:
         "--sparsity", type=number, metavar="D", help="the same number, as the paper names it: the fraction that remains"
     )
     _add_call(groups["job"])
+    by = "--name gives it a name for people, and with --request-id a repeated submit is the same job"
+    parser.remedies = dict.fromkeys(("--id", "--job-id"), f"; the server makes the id of a job; {by}")
     return parser
 
 

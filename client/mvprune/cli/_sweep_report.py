@@ -48,7 +48,8 @@ def report_command(argv: Sequence[str]) -> None:
 
         sweep = client.get_sweep(args.sweep)
         points = list(sweep.points())
-        chosen = set() if sweep.spec.strategy == STRATEGY else set(points_to_detail(points))  # it has no masks
+        best = sweep.recommendation.point if sweep.recommendation else None
+        chosen = set() if sweep.spec.strategy == STRATEGY else set(points_to_detail(points, best))  # it has no masks
         wanted = [point for point in points if point.number in chosen]
         files = write(sweep, points, args.directory, list(_details(client, wanted, progress, masks=masks)))
     shown = [str(file) for file in files]

@@ -53,7 +53,7 @@ class Progress:
     """Where a job is.
 
     Attributes:
-        phase: loading, dense, evaluating, teaching, pruning or uploading.
+        phase: loading, dense, evaluating, teaching, pruning, sampling, scoring or uploading.
         step: of the phase, out of `total_steps` (0: not known).
         density: fraction of the prunable weights kept now.
         eta: seconds left in the phase.

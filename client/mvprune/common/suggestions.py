@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+_INSIDE = 1.0  # how alike names are of which one has all parts of the other, halfway to the likeness of their spelling
 _LIKE = 0.7  # of two names' characters, the part that is the same in the same order
 
 
@@ -12,14 +13,18 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     """The end of an error's sentence: "; did you mean NAME?", or "" where no known name is like the given one.
 
     Names are alike in spelling, or in their parts, whatever the order of these: bert-tiny, tiny-bert. A name with an
-    owner is like its last part too: bert-tiny, google/bert-tiny.
+    owner is like its last part too: bert-tiny, google/bert-tiny. Two names are alike if one has all parts of the other,
+    at least two: bert-tiny, bert-tiny-uncased.
     """
     from difflib import SequenceMatcher  # only errors need it
 
     def likeness(name: str) -> float:
         pairs = {(given.casefold(), name.casefold()), (_parts(given), _parts(name))}
         pairs |= {(one, other.rpartition("/")[2]) for one, other in pairs if "/" not in given}
-        return max(SequenceMatcher(None, one, other).ratio() for one, other in pairs)
+        alike = max(SequenceMatcher(None, one, other).ratio() for one, other in pairs)
+        parts = [set(_parts(one).split()) for one in (given, name.rpartition("/")[2])]
+        is_inside = min(map(len, parts)) > 1 and (parts[0] <= parts[1] or parts[1] <= parts[0])
+        return max(alike, (_INSIDE + alike) / 2) if is_inside else alike
 
     best = max(((likeness(name), name) for name in known), default=(0.0, ""))
     return f"; did you mean {best[1]}?" if best[0] >= _LIKE else ""

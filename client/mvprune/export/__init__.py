@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from mvprune.artifact.card import CARD_FILE
+from mvprune.artifact.card import CARD_FILE, speed_in_words
 from mvprune.artifact.errors import ArtifactError, needs
 from mvprune.artifact.files import check_free, give_usual_modes
 from mvprune.artifact.history import HISTORY_FILE
 from mvprune.artifact.manifest import Manifest, verify
 from mvprune.artifact.report import REPORT_FILE
 from mvprune.common.suggestions import must_be_one_of
+from mvprune.common.units import size as size_text
 from mvprune.export.written import Written
 from mvprune.sources.model_config import WEIGHTS_FILE
 
@@ -100,7 +101,18 @@ def export(
                 path.rename(folder / path.name)
     except OSError as error:
         raise ArtifactError(f"{error.filename or folder}: {error.strerror or error}") from error
-    return Exported(folder, to, sizes, *written)
+    notes = written.notes if to == "csr" else (*written.notes, _not_kept(manifest, artifact, to, sizes))
+    return Exported(folder, to, sizes, written.difference, written.tolerance, notes)
+
+
+def _not_kept(manifest: Manifest, artifact: Path, to: str, sizes: Mapping[str, int]) -> str:
+    """That a format has neither the size nor the speed of the sparse model, with both figures where they are known."""
+    weights = sum(size for name, size in sizes.items() if name.endswith((".safetensors", ".onnx", ".onnx_data")))
+    speed = speed_in_words(manifest.metrics) or f"`mvpctl benchmark {artifact}` measures both speeds"
+    return (
+        f"{to} has the zeros, but not the size and the speed of the sparse model: its weights take "
+        f"{size_text(weights)}, the artifact's {size_text(manifest.accounting.sparse_bytes)}; {speed}"
+    )
 
 
 def _writer(to: str) -> ModuleType:

@@ -62,7 +62,8 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     """
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != JSON:
-        raise Refused(415, "", f"Content-Type must be {JSON}, got {kind[:80]!r}")
+        remedy = f"with curl: -H 'Content-Type: {JSON}'"
+        raise Refused(415, "", f"Content-Type must be {JSON}, got {kind[:80]!r}; {remedy}")
     too_long = Refused(413, "", f"the body must have at most {limits.max_bytes:,} bytes, got more")
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limits.max_bytes:

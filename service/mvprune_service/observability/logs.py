@@ -23,7 +23,7 @@ _REDACTED = "[redacted]"
 _SECRETS = re.compile(
     r"""(?ix)
       (?<=bearer\s) [\w.~+/=-]+
-    | \b mvp_ [\w-]+
+    | \b mvp_ (?!(?-i:ID_SECRET)(?![\w-])) [\w-]+  # the form of a token is no token
     | (?<=x-amz-signature=) [^&\s"'\\]+
     | (?<=x-amz-credential=) [^&\s"'\\]+
     | (?<=x-amz-security-token=) [^&\s"'\\]+

@@ -31,6 +31,16 @@ def test_what_the_card_says(result: ResultInfo) -> None:
     assert "BertForSequenceClassification.from_pretrained" in card
 
 
+def test_the_card_says_how_fast_the_model_is_or_what_measures_it(result: ResultInfo) -> None:
+    command = "`mvpctl benchmark FOLDER` measures it on your machine, `mvpctl serve FOLDER` runs the sparse model"
+    assert f"| speed on a CPU | not measured by the job; {command} |" in model_card(result, "BertModel")
+    info = dataclasses.replace(result, metrics={**result.metrics, "latency_ms": 4.0, "latency_ratio": 2.5})
+    known = "4 ms a call, dense 10 ms: 2.50 times as fast (one input, one thread, on the job's machine)"
+    card = model_card(info, "BertModel")
+    assert f"| speed on a CPU | {known}; {command} |" in card
+    assert 'mvprune.load("path/of/this/folder", runtime="sparse")' in card
+
+
 def test_what_the_hub_reads(result: ResultInfo) -> None:
     data = front_matter(model_card(result, "BertForSequenceClassification"))
     assert data.base_model == "tiny"

@@ -22,6 +22,7 @@ from mvprune.cli._commands import COMMANDS, COMPLETING
 from mvprune.cli._options import Parser
 from mvprune_migrations import config_for, upgrade
 from mvprune_service.backup.making import make
+from mvprune_service.config import Settings
 from mvprune_service.control.ownership import key_of
 from mvprune_service.db.database import Database
 from mvprune_service.db.installation import Mark
@@ -277,13 +278,20 @@ def test_a_folder_for_the_hub_is_as_documented(mvpctl: Mvpctl, tmp_path: Path) -
 
 
 def documented_commands() -> list[list[str]]:
-    """The mvpctl commands in the documents' blocks of shell, as arguments; quoted words are replaced by "word"."""
+    """The mvpctl commands in the documents' blocks of shell and of sessions, as arguments; quoted words are replaced by
+    "word"."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").glob("*.md")]
-    blocks = [block for page in pages for block in re.findall(r"```sh\n(.*?)```", page.read_text(), flags=re.DOTALL)]
+    found = [one for page in pages for one in re.findall(r"```(sh|console)\n(.*?)```", page.read_text(), re.DOTALL)]
+    blocks = [block if kind == "sh" else typed(block) for kind, block in found]
     text = re.sub(r"'[^'\n]*'", "word", "\n".join(blocks).replace("\\\n", " "))
     return [
         found.split() for found in re.findall(r"(?:^|\$\(|until |&& )mvpctl ([^#>|&)\n]*)", text, flags=re.MULTILINE)
     ]
+
+
+def typed(session: str) -> str:
+    """What is typed in a session of a terminal."""
+    return "".join(re.findall(r"^\$ ((?:.*\\\n)*.*\n)", session, flags=re.MULTILINE))
 
 
 def test_the_commands_of_the_documents_have_known_options(
@@ -293,7 +301,13 @@ def test_the_commands_of_the_documents_have_known_options(
     checked = 0
     for words in documented_commands():
         name = next((name for name in (" ".join(words[:2]), words[0]) if name in parsers), "")
-        if name and name != "server start":  # its options are the server's settings
+        if words == ["--version"]:
+            continue
+        if name == "server start":
+            known = {f"--{setting.replace('_', '-')}" for setting in Settings.model_fields}
+            assert {word for word in words if word.startswith("--")} <= known
+        else:
+            assert name in parsers, words
             parsers[name].parse_args(words[len(name.split()) :])
-            checked += 1
-    assert checked > 50
+        checked += 1
+    assert checked > 100

@@ -27,6 +27,11 @@ def test_a_model_that_the_server_does_not_have_is_said(fake: Fake, mvpctl: Mvpct
     ("argv", "hint"),
     [
         (["submit", "--modle", "m"], "unrecognized arguments: --modle m; did you mean --model?"),
+        (
+            ["submit", "--model", "m", "--id=mine"],
+            "unrecognized arguments: --id=mine; the server makes the id of a job; --name gives it a name for people, "
+            "and with --request-id a repeated submit is the same job",
+        ),
         (["export", "out", "onnx", "--too=onnx"], "the following arguments are required: --to; did you mean --to?"),
         (["watch", "j1", "--adress", "h:1"], "unrecognized arguments: --adress h:1; did you mean --address?"),
         (["token", "craete"], "COMMAND must be one of create, list, revoke, got 'craete'; did you mean create?"),

@@ -21,6 +21,10 @@ COMMANDS = ("submit", "get", "list", "watch", "export", "evaluate")
         ("sst-2", ("sst2", "stsb"), "sst2"),
         ("tiny-bert", ("bert-tiny", "bert-base-uncased"), "bert-tiny"),
         ("bert-tiny", ("google/bert-tiny",), "google/bert-tiny"),
+        ("bert-tiny", ("bert-base-uncased", "bert-tiny-uncased"), "bert-tiny-uncased"),
+        ("bert-tiny", ("bert-tiny-uncased", "bert-tiny-v2"), "bert-tiny-v2"),
+        ("minilm-l6-sst2", ("minilm-l6", "bert"), "minilm-l6"),
+        ("bert", ("bert-base-uncased",), None),
         ("google/bert_tiny", ("google/bert-tiny", "bert"), "google/bert-tiny"),
     ],
 )

@@ -16,6 +16,7 @@ import torch
 from scipy import sparse
 
 from mvprune.artifact import ArtifactError, Values, read_manifest
+from mvprune.common.units import size
 from mvprune.export import FORMATS, export, onnx
 
 Made = Callable[..., tuple[Any, Path]]
@@ -35,6 +36,27 @@ def test_dense_opens_with_no_package_of_ours(pruned_model: Made, tmp_path: Path)
         assert torch.equal(torch.tensor(json.loads(done.stdout)), model(INPUTS).logits)
     written = {path.name for path in (tmp_path / "dense").iterdir()}
     assert written == {"config.json", "model.safetensors", "vocab.txt"}
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_the_answer_says_what_is_not_kept(pruned_model: Made, tmp_path: Path, to: str) -> None:
+    _, artifact = pruned_model("BertForSequenceClassification")
+    done = export(artifact, tmp_path / to, to=to)
+    if to == "csr":
+        assert done.notes == ()
+        return
+    (note,) = done.notes
+    weights, sparse_weights = (
+        size(path.stat().st_size)
+        for path in (
+            tmp_path / to / ("model.onnx" if to == "onnx" else "model.safetensors"),
+            artifact / "weights.safetensors",
+        )
+    )
+    assert note == (
+        f"{to} has the zeros, but not the size and the speed of the sparse model: its weights take {weights}, "
+        f"the artifact's {sparse_weights}; `mvpctl benchmark {artifact}` measures both speeds"
+    )
 
 
 @pytest.mark.parametrize(

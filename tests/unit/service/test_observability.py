@@ -79,6 +79,11 @@ def test_what_is_no_credential_stays() -> None:
     assert logs.redact(line) == line
 
 
+def test_the_form_of_a_token_is_no_token() -> None:
+    line = "the file must hold mvp_ID_SECRET, got mvp_ID_SECRETS and mvp_id_secret-0123456789012345678901234567"
+    assert logs.redact(line) == "the file must hold mvp_ID_SECRET, got [redacted] and [redacted]"
+
+
 def record(message: str, *args: Any, **extra: Any) -> logging.LogRecord:
     return logging.getLogger("test").makeRecord("test", logging.INFO, "f", 1, message, args, None, extra=extra)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from html import escape
 
-from mvprune.artifact.card import flops_in_words, method_name, size_in_words
+from mvprune.artifact.card import flops_in_words, method_name, size_in_words, speed_with_commands
 from mvprune.artifact.history import History
 from mvprune.artifact.manifest import ResultInfo
 from mvprune.artifact.report.figures import Figure, figures
@@ -109,6 +109,7 @@ def _provenance(info: ResultInfo, total_bytes: int) -> list[Row]:
         *([("bytes", size_in_words(total_bytes, counts.dense_bytes))] if total_bytes else []),
         ("bytes of the weights file", f"{counts.sparse_bytes:,}"),
         ("FLOPs", flops_in_words(counts)),
+        ("speed on a CPU", "; ".join(speed_with_commands(info.metrics)).replace("`", "")),
         ("seed", str(info.seed)),
         ("SHA-256 of the request", info.spec_sha256),
         ("versions", ", ".join(f"{name} {version}" for name, version in sorted(info.versions.items())[:_MAX_ROWS])),

@@ -60,34 +60,39 @@ class Overlap:
     chance: float | None
 
 
-def points_to_detail(points: Sequence[SweepPoint]) -> list[int]:
+def points_to_detail(points: Sequence[SweepPoint], recommended: int | None = None) -> list[int]:
     """The numbers of the points whose artifacts show how methods differ: one a method, at most five methods.
 
     They are of the task and the model with the most results, at the density that the most methods have, of several the
     lowest; a method without it is shown at its nearest density. Of several seeds and settings, the first is shown. Of
     more than five methods, those with the best metric are shown.
+
+    Args:
+        recommended: the number of a point that is shown in any case, with the others of its task, model and density.
     """
     done = [
         point for point in points if point.state == PointState.SUCCEEDED and point.artifact and point.target_density < 1
     ]
     if not done:
         return []
+    own = next((point for point in done if point.number == recommended), None)
     kinds = [(point.task, point.model) for point in done]
-    common = max(dict.fromkeys(kinds), key=kinds.count)
+    common = (own.task, own.model) if own else max(dict.fromkeys(kinds), key=kinds.count)
     done = [point for point, kind in zip(done, kinds, strict=True) if kind == common]
     methods: dict[float, set[str]] = {}
     for point in done:
         methods.setdefault(point.target_density, set()).add(point.method)
-    density = max(methods, key=lambda one: (len(methods[one]), -one))
+    density = own.target_density if own else max(methods, key=lambda one: (len(methods[one]), -one))
 
-    def distance(point: SweepPoint) -> tuple[float, int, int]:
-        return abs(math.log(point.target_density / density)), point.seed, point.number
+    def distance(point: SweepPoint) -> tuple[bool, float, int, int]:
+        return point is not own, abs(math.log(point.target_density / density)), point.seed, point.number
 
     chosen = [
         min((point for point in done if point.method == method), key=distance)
         for method in dict.fromkeys(point.method for point in done)
     ]
-    return sorted(point.number for point in sorted(chosen, key=_rank)[:MAX_DETAILED])
+    ranked = sorted(chosen, key=lambda point: (point is not own, _rank(point)))
+    return sorted(point.number for point in ranked[:MAX_DETAILED])
 
 
 def details_of(artifact_directory: str | Path) -> PointDetails:

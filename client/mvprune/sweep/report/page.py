@@ -45,13 +45,19 @@ code{background:var(--panel);padding:2px 5px;border-radius:4px}
 .by nav a:hover{border-color:var(--text)}
 .tiles b{font-size:1.25rem}
 .wide td,.wide th{padding-right:14px;overflow-wrap:normal}
-.data td,.wide th,.wide td.n{white-space:nowrap}
+.wide th,.wide td.n{white-space:nowrap}
+.data table{font-size:.87rem}
+.data th:not(.n){white-space:normal}
+.data td{min-width:5ch;overflow-wrap:normal}
+@media (min-width:1000px){.data .wide{width:max-content;min-width:100%;max-width:calc(100vw - 40px);margin-left:50%;
+transform:translateX(-50%)}}
 .wide:focus-visible,a:focus-visible{outline:2px solid var(--s0);outline-offset:2px}
 .figures+.wide{margin-top:12px}
 .note{color:var(--faint);font-size:.87rem}
 @media (min-width:700px){.picture svg text{font-size:9px}.picture svg .tick{font-size:8.5px}}
 @media print{.by,.by.default{display:block!important;break-inside:avoid}.by nav{display:none}.wide{overflow:visible}
-table{font-size:8pt}.wide th,.data td,.wide td.n{white-space:normal}}
+table{font-size:8pt}.wide th,.wide td.n{white-space:normal}
+.data .wide{width:auto;margin:0;transform:none}}
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from mvprune.sweep.verdict import Question
 
 MAX_LINES = 5  # of a plot
 _OWN = ("method", "density", "seed", "model", "task")  # of every point
+_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")  # of which the first digits are enough
 _NOT_A_LINE = {"density", "seed", "task"}
 
 
@@ -151,7 +153,9 @@ def value_text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:g}"
-    return ", ".join(map(value_text, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(value_text, value))
+    return _DIGEST.sub(r"\1", shown(str(value)))
 
 
 def arrange(sweep: SweepRecord, points: Iterable[SweepPoint]) -> Results:

@@ -25,8 +25,8 @@ _MAX_COLUMNS = 8  # of parameters
 _MAX_FAILURES, _MAX_MESSAGE = 30, 200
 _MAX_PARAMETERS, _MAX_VALUES, _MAX_CROSSINGS, _MAX_BLOCKS = 100, 12, 60, 64
 _NO_DETAILS = (
-    "No artifact was given for this part. mvpctl sweep report fetches one a method, at the density that the most "
-    "methods have."
+    "No artifact was given for this part. mvpctl sweep report fetches the artifact of the recommended "
+    "point, and one of each other method at its density."
 )
 
 

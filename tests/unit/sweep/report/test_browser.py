@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ const measure = () => document.title = JSON.stringify({
       ([one]) => one.left < box.left - 1 || one.right > box.right + 1 || one.top < box.top - 1
         || one.bottom > box.bottom + 1).map(([_, text]) => text);
   }),
+  hidden: shown(".data .wide").filter(one => one.scrollWidth > one.clientWidth + 1).length,
   back: getComputedStyle(document.body).backgroundColor,
 });
 addEventListener("load", () => setTimeout(measure, 100));
@@ -50,8 +52,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     points = [*grid(), small_model(41), failed(42)]
     html, *_ = write(sweep(points), points, folder, DETAILS)
+    return measurable(html)
+
+
+def measurable(html: Path) -> Path:
+    """A copy of a page with the script."""
     content = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", html.read_text())
-    copy = folder / "measured.html"
+    copy = html.with_name("measured.html")
     copy.write_text(content.replace("</body>", f"{MEASURE}</body>"))
     return copy
 
@@ -75,6 +82,14 @@ def test_the_page_does_not_scroll_sideways_and_no_label_hides_another(page: Path
     found = measured(page, width)
     assert found["page"] <= found["inner"]
     assert (found["outside"], found["overlaps"], found["cut"]) == (0, 0, [])
+
+
+def test_a_usual_screen_shows_whole_tables(tmp_path: Path) -> None:
+    teachers = [f"upload:{digit * 64}/{name}" for digit, name in (("a", "tiny-bert"), ("b", "large-model"))]
+    points = [replace(one, cell={**one.cell, "teacher": teachers[one.number % 2]}) for one in grid()]
+    html, *_ = write(sweep(points), points, tmp_path)
+    assert not re.search(r"[0-9a-f]{13}", html.read_text()), "12 digits of a digest are enough"
+    assert measured(measurable(html), 1280)["hidden"] == 0
 
 
 @pytest.mark.parametrize("key", ["nonzero", "bytes", "flops", "latency", "density"])

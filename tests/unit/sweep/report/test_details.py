@@ -44,6 +44,16 @@ def test_of_more_than_five_methods_the_best() -> None:
     assert points_to_detail(points) == [1, 2, 3, 4, 5]
 
 
+def test_the_recommended_point_is_shown_with_the_others_at_its_density() -> None:
+    points = [point(1, "a", 0.02), point(2, "a", 0.1, seed=1), point(3, "b", 0.02), point(4, "a", 0.1)]
+    assert points_to_detail(points) == [1, 3]
+    assert points_to_detail(points, 2) == [2, 3]
+    many = [point(n, f"m{n}", 0.1, delta=-0.01 * n) for n in range(7, 0, -1)]
+    assert points_to_detail(many, 7) == [1, 2, 3, 4, 7], "although others are better"
+    assert points_to_detail([*many, point(8, "a", 0.1, model="other")], 8) == [8]
+    assert points_to_detail(points, 9) == [1, 3], "it has no artifact"
+
+
 def test_only_artifacts_of_one_task_and_model_are_shown() -> None:
     points = [point(1, "a"), point(2, "b"), point(3, "c", model="other"), small_model(4), failed(5)]
     assert points_to_detail(points) == [1, 2]

@@ -171,7 +171,7 @@ def test_layers_and_masks_are_shown_where_artifacts_were_given(tmp_path: Path, p
     assert found["overlaps"][0]["jaccard"] == pytest.approx(3 / 5)
     assert [one["point"] for one in found["details"]] == [1, 11]
     without = report(tmp_path / "without", points)
-    assert "mvpctl sweep report fetches one a method" in without["html"]
+    assert "mvpctl sweep report fetches the artifact of the recommended point" in without["html"]
     assert json.loads(without["json"])["overlaps"] == []
 
 
