@@ -159,7 +159,7 @@ def _set(job: job_pb2.Job, name: str, value: Any) -> None:
         try:
             _CHOICES[name](job.spec, value or "")
         except InvalidArgument as error:
-            raise BadValue(error.violations[0].description) from None
+            raise BadValue(error.violations[0].description, name) from None
         _drop_empty(job, path.rpartition(".")[0])
         return
     _clear(job, path)

@@ -158,8 +158,12 @@ def _placed(spec: sweep_pb2.SweepSpec, axes: Axes) -> Iterable[Placed]:
 
 
 def _spec_key(spec: sweep_pb2.SweepSpec, cell: Cell) -> str:
+    """The same for cells that are one point."""
     own = cells.of_method(spec.base, cell)
-    return NewPoint(own, cells.build(spec.base, own).spec).sha256
+    try:
+        return NewPoint(own, cells.build(spec.base, own).spec).sha256
+    except BadValue:
+        return repr(sorted(own.items()))  # `_build` says what is wrong
 
 
 def _build(plan: SweepPlan, sweep: sweep_pb2.Sweep, placed: Sequence[Placed]) -> list[tuple[NewPoint, Origin]]:

@@ -37,7 +37,7 @@ class Migration:
 @contextmanager
 def opened(url: str, accept_loss: Callable[[Path], None] | None = None) -> Iterator[Database]:
     """Opens the database, and closes it in the end. Only this process uses an SQLite file. A file that is damaged or
-    has lost commits is refused. Raises CannotOpen.
+    has lost commits is refused, and so is a pooler that shares sessions. Raises CannotOpen.
 
     Args:
         accept_loss: called with a file that has lost commits, before it is opened. Then the file is not refused.
@@ -50,6 +50,8 @@ def opened(url: str, accept_loss: Callable[[Path], None] | None = None) -> Itera
                 _examine(file, accept_loss)
             db = Database(url)
         stack.callback(db.close)
+        with _explained():
+            _check_sessions(db)
         yield db
 
 
@@ -170,6 +172,19 @@ def _examine(file: Path, accept_loss: Callable[[Path], None] | None) -> None:
             raise
         accept_loss(file)
     integrity.examine(file)
+
+
+def _check_sessions(db: Database) -> None:
+    """Raises CannotOpen for a pooler that shares the sessions of PostgreSQL."""
+    if db.engine.dialect.name != "postgresql":
+        return
+    from mvprune_service.db import postgres  # needs its driver
+
+    if postgres.shares_sessions(db.engine):
+        raise CannotOpen(
+            "the database must give each connection a session of its own, got a pooler that changes it between "
+            "transactions: connect to PostgreSQL itself, or set the pooler to sessions (PgBouncer: pool_mode = session)"
+        )
 
 
 def _is_served(db: Database) -> bool:

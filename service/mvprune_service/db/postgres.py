@@ -55,6 +55,8 @@ _CONNECT: dict[str, Any] = {
 _LISTENERS = text(
     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name LIMIT 1"
 )
+_PID = text("SELECT pg_backend_pid()")
+_LOOKS = 3  # for a pooler: other clients of it may disturb one
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 
@@ -214,6 +216,21 @@ def is_served(engine: Engine) -> bool:
     """Whether servers use the database now."""
     with engine.connect() as conn:
         return conn.execute(_LISTENERS, {"name": _LISTENER}).first() is not None
+
+
+def shares_sessions(engine: Engine) -> bool:
+    """Whether a pooler gives each transaction any session, so that a connection has none of its own: settings and
+    LISTEN would be lost, and prepared statements would be another connection's."""
+    with engine.connect() as one, engine.connect() as other:
+        for _ in range(_LOOKS):
+            first = one.execute(_PID).scalar_one()
+            one.rollback()
+            # This transaction stays open. What `one` has released goes to it, or a third session goes to `one`.
+            if other.execute(_PID).scalar_one() == first or one.execute(_PID).scalar_one() != first:
+                return True
+            one.rollback()
+            other.rollback()
+    return False
 
 
 def _payloads(origin: str, uids: Iterable[str]) -> Iterator[str]:
