@@ -15,7 +15,7 @@ from mvprune_service.db.schema import METADATA
 if TYPE_CHECKING:  # a server that has nothing to migrate starts without it
     from alembic.config import Config
 
-HEAD = "0013"
+HEAD = "0014"
 LOCK = 0x6D767072  # of migrations, in PostgreSQL; any number that nothing else uses
 _ALWAYS = {"jobs", "attempts", "events"}  # tables of every revision
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 
 from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.stores import open_store
-from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreUnavailable
+from mvprune_service.stores.base import BlobStore, ObjectNotFound, StoreDamaged, StoreUnavailable
+from mvprune_workers.transfer import transfer
 
 from .conftest import keys_in
 
@@ -83,6 +85,30 @@ def test_a_link_at_a_key_is_replaced_and_what_it_leads_to_stays(
     store.delete("blobs/third")
     assert not (root / "blobs/third").is_symlink()
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"secret": SECRET}
+
+
+@pytest.mark.parametrize("if_absent", [False, True])
+@pytest.mark.parametrize("in_the_way", ["blobs/key", "blobs"])
+def test_what_lies_where_an_object_belongs_is_named_and_not_waited_for(
+    store: BlobStore, root: Path, outside: Path, in_the_way: str, if_absent: bool
+) -> None:
+    if in_the_way == "blobs":
+        (root / "blobs").write_bytes(b"a file where a folder belongs")
+    else:
+        (root / "blobs/key/made by hand").mkdir(parents=True)
+    tries: list[str] = []
+
+    def work(store: BlobStore) -> None:
+        tries.append("one")
+        store.put("blobs/key", b"1", if_absent=if_absent)
+
+    words = rf"must have an object at blobs/key, got something else .*: {in_the_way.rpartition('/')[2]}\); move it away"
+    with pytest.raises(StoreDamaged, match=words):
+        transfer(root.as_uri(), work, print, 60, threading.Event())
+    assert tries == ["one"]
+    with pytest.raises(StoreDamaged, match=words):
+        store.put_file("blobs/key", outside / "secret", SHA256)
+    assert store.size("blobs/key") is None
 
 
 @pytest.mark.parametrize("at", ["blobs", "blobs/sha256"])

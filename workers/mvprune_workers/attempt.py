@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToJson
 from mvprune.common import tracing
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, worker_pb2
-from mvprune_service.stores.base import BlobStore, StoreFull, StoreUnavailable
+from mvprune_service.stores.base import BlobStore, StoreDamaged, StoreFull, StoreUnavailable
 from mvprune_service.stores.layout import fetch, fetch_manifest, publish
 from mvprune_workers import backoff
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
@@ -303,7 +303,8 @@ def _cancelled() -> Outcome:
 
 def _store_failure(error: Exception, corrupt: job_pb2.Failure.Reason, what: str) -> job_pb2.Failure:
     if isinstance(error, StoreUnavailable):
-        problem = "is full" if isinstance(error, StoreFull) else "could not be reached"
+        problems = {StoreFull: "is full", StoreDamaged: "is damaged"}
+        problem = problems.get(type(error), "could not be reached")
         message = f"The artifact store {problem}: {error}"
         return job_pb2.Failure(reason=job_pb2.Failure.STORE_UNAVAILABLE, message=message)
     if full := disk_full(error):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from mvprune_service.stores import open_store
-from mvprune_service.stores.base import BlobStore, StoreUnavailable
+from mvprune_service.stores.base import BlobStore, StoreDamaged, StoreUnavailable
 from mvprune_workers import backoff
 from mvprune_workers.event_queue import Event, EventQueue
 
@@ -21,13 +21,15 @@ def transfer(
 ) -> _T:
     """The result of `work` on the store.
 
-    If the store is unavailable, `work` is repeated for up to `limit` seconds, unless `stopped` is set. Raises
-    StoreUnavailable, and the errors of `work`.
+    If the store is unavailable, `work` is repeated for up to `limit` seconds, unless `stopped` is set, or waiting does
+    not help. Raises StoreUnavailable, and the errors of `work`.
     """
     deadline = time.monotonic() + limit
     for delay in backoff.delays(first=1.0, cap=30.0):
         try:
             return work(open_store(store_url, create=False))
+        except StoreDamaged:
+            raise
         except StoreUnavailable as error:
             if time.monotonic() + delay > deadline or stopped.is_set():
                 raise

@@ -20,7 +20,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.observability.probes import words
-from mvprune_service.stores.base import StoreUnavailable
+from mvprune_service.stores.base import StoreDamaged, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +103,9 @@ def as_api_error(error: Exception) -> ApiError:
         return ApiError(
             grpc.StatusCode.UNAVAILABLE, "DATABASE_UNAVAILABLE", "the database is away", retry_seconds=_RETRY_SECONDS
         )
+    if isinstance(error, StoreDamaged):
+        log.error("%s", words(error))
+        return precondition("STORE_DAMAGED", "the artifact store is damaged; the server's log says where")
     if isinstance(error, StoreUnavailable):
         return ApiError(
             grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE", "the artifact store is away", retry_seconds=_RETRY_SECONDS

@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 import mvprune
 from mvprune.v1 import admin_pb2
 from mvprune_service.api import mapping
-from mvprune_service.clock import Clock, system_clock
+from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import overview
 from mvprune_service.db.database import Database
 from mvprune_service.db.overview import Overview
@@ -23,7 +23,12 @@ from mvprune_service.observability.probes import Probe, Problems
 from mvprune_service.stores.base import BlobStore, ObjectNotFound
 
 _QUARANTINE_SECONDS = 30.0  # it is counted at most this often: there may be many rows
+_RECENT_US = 3600 * SECOND
 _NOTHING = "probe"  # no store has this key
+
+
+class WorkersWithoutStore(Exception):
+    """Workers could not use the store, which this server may reach all the same."""
 
 
 class StatusReporter:
@@ -55,16 +60,18 @@ class StatusReporter:
         self.quarantine = Probe("quarantine", lambda: db.read(quarantined), problems, fresh=_QUARANTINE_SECONDS)
         self._revision = Probe("schema", lambda: db.read(overview.schema_revision), problems)
         self.capacity = Probe("executor", lambda: asyncio.to_thread(executor.capacity), problems)
+        self._workers_store = Probe("store of workers", lambda: self._used_by_workers(db), problems)
         self.reach_store = Probe("store", lambda: asyncio.to_thread(_reach, store), problems)
 
     async def status(self) -> admin_pb2.ServerStatus:
         """The status now. Never raises: what cannot be reached is among the problems, and its fields are unset."""
-        seen, revision, capacity, garbage, _ = await asyncio.gather(
+        seen, revision, capacity, garbage, *_ = await asyncio.gather(
             self._overview.get(),
             self._revision.get(),
             self.capacity.get(),
             self.quarantine.get(),
             self.reach_store.get(),
+            self._workers_store.get(),
         )
         now = self._clock()
         status = admin_pb2.ServerStatus(
@@ -92,6 +99,13 @@ class StatusReporter:
                 if since is not None:
                     _set(age, max(0, now - since))
         return status
+
+    async def _used_by_workers(self, db: Database) -> bool:
+        """Returns True, or raises WorkersWithoutStore."""
+        failed = await db.read(overview.store_failures, self._clock() - _RECENT_US)
+        if failed.count:
+            raise WorkersWithoutStore(f"{failed.count} attempts of the last hour ended; the last one: {failed.last}")
+        return True
 
 
 def _reach(store: BlobStore) -> bool:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import Connection, column, func, or_, select, table, text, update
 
+from mvprune_service.clock import SECOND
 from mvprune_service.db.database import Tx
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, LOG_CHUNKS, LONG_LOGS
 from mvprune_service.db.upload_models import UPLOAD_CHUNKS
+from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
 from mvprune_service.domain.times import PRIORITY_POINT
+from mvprune_service.ids import first_uid
 
+_DAY_US = 24 * 3600 * SECOND
 _SCHEMA = table("alembic_version", column("version_num"))
 LIVE_JOBS = tuple(state for state in JobState if state not in TERMINAL)
 
@@ -64,6 +69,25 @@ def overview(conn: Connection, states: Iterable[JobState]) -> Overview:
         gpus=float(gpus),
         memory_bytes=int(memory),
     )
+
+
+class StoreFailures(NamedTuple):
+    """Attempts that ended because their workers could not use the store, and the message of the last one."""
+
+    count: int
+    last: str
+
+
+def store_failures(conn: Connection, since_us: int) -> StoreFailures:
+    """The attempts that ended so since a moment, of those that were created at most a day before it."""
+    failed = (
+        ATTEMPTS.c.uid >= first_uid(since_us - _DAY_US),
+        ATTEMPTS.c.failure_reason == FailureReason.STORE_UNAVAILABLE,
+        ATTEMPTS.c.end_us >= since_us,
+    )
+    found = conn.execute(select(ATTEMPTS.c.failure_message).where(*failed).order_by(ATTEMPTS.c.end_us.desc())).scalars()
+    messages = found.all()
+    return StoreFailures(len(messages), messages[0] or "" if messages else "")
 
 
 def ping(conn: Connection) -> bool:

@@ -32,6 +32,10 @@ class StoreFull(StoreUnavailable):
     """The store is full, or its quota is used up. Waiting helps only if somebody frees space."""
 
 
+class StoreDamaged(StoreUnavailable):
+    """Something that is no object lies where one belongs. Waiting does not help: the operator has to move it away."""
+
+
 class BadSource(Exception):
     """The file to upload cannot be read, or has other content than its SHA-256 says."""
 
@@ -113,7 +117,8 @@ class Readable(Protocol):
 
 class BlobStore(Readable, Protocol):
     """Objects by key (see check_key). Methods block: call them from a thread. All raise StoreUnavailable (StoreDenied
-    where credentials are the reason, StoreFull where room is) and ValueError for a malformed key."""
+    where credentials are the reason, StoreFull where room is, StoreDamaged where something is in the way) and
+    ValueError for a malformed key."""
 
     @property
     def url(self) -> str:

@@ -18,6 +18,7 @@ from mvprune_service.stores.base import (
     Entry,
     ObjectNotFound,
     SignedPut,
+    StoreDamaged,
     StoreDenied,
     StoreFull,
     StoreUnavailable,
@@ -155,8 +156,17 @@ class LocalStore:
             yield draft
 
     def _install(self, draft: tree.Draft, path: Sequence[str], *, if_absent: bool) -> bool:
-        with tree.folders(self._root, path[:-1], make=True) as held:
-            return draft.install(held, path[-1], if_absent=if_absent)
+        try:
+            with tree.folders(self._root, path[:-1], make=True) as held:
+                return draft.install(held, path[-1], if_absent=if_absent)
+        except (NotADirectoryError, IsADirectoryError) as error:
+            if not self._is_there():
+                raise
+            found = f"{error.strerror}: {error.filename2 or error.filename}"
+            raise StoreDamaged(
+                f"{self.url} must have an object at {'/'.join(path)}, got something else there or above ({found}); "
+                "move it away"
+            ) from error
 
     def _check_there(self) -> None:
         with tree.folders(self._root, [_STAGING]):

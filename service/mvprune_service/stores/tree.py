@@ -113,6 +113,9 @@ class Draft:
                 os.link(self._name, name, src_dir_fd=self._staging, dst_dir_fd=held[-1])
             except FileExistsError:
                 installed = False
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    if stat.S_ISDIR(os.stat(name, dir_fd=held[-1], follow_symlinks=False).st_mode):
+                        raise IsADirectoryError(errno.EISDIR, "Is a directory", name) from None
         else:
             os.replace(self._name, name, src_dir_fd=self._staging, dst_dir_fd=held[-1])
         sync(held)

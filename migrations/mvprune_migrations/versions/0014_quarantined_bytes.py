@@ -1,14 +1,15 @@
 """The size of the objects in quarantine
 
-Revision ID: 0013
-Revises: 0012
+Revision: 0014, after 0013.
 """
+
+from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0013"
-down_revision = "0012"
+revision = "0014"
+down_revision = "0013"
 branch_labels = None
 depends_on = None
 
