@@ -94,8 +94,8 @@ def backup(engine: Engine, now: State) -> Path | None:
     target = source.with_name(f"{source.name}.{now.found}")
     draft = target.with_name(f"{target.name}.tmp")
     draft.unlink(missing_ok=True)
+    draft.touch(0o600)  # before it has any content
     with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(draft)) as copy:
         original.backup(copy)
-    draft.chmod(0o600)
     draft.replace(target)
     return target

@@ -21,6 +21,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from mvprune_service.private_files import make_private
+
 _WITNESS = struct.Struct("<16sQI")  # the database's uid, its generation, CRC-32 of both
 _IS_EMPTY = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'alembic_version')"
 _COUNT = "SELECT uid, generation FROM installation"
@@ -121,7 +123,8 @@ def accept_loss(file: Path) -> Path | None:
     wal, kept = file.with_name(f"{file.name}-wal"), None
     if has_content(wal):
         kept = file.with_name(f"{wal.name}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}")
-        shutil.copy2(wal, kept)
+        make_private(kept)
+        shutil.copyfile(wal, kept)
     Witness(file).path.unlink(missing_ok=True)
     return kept
 

@@ -17,6 +17,7 @@ from mvprune_service.db.integrity import Count, Witness, check_uid
 from mvprune_service.db.statements import on_driver
 from mvprune_service.fair import FairQueue
 from mvprune_service.observability import metrics
+from mvprune_service.private_files import make_private
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -36,6 +37,7 @@ class Sqlite:
     creating = 2 * _GROUP  # one group is written, and the next one waits
 
     def __init__(self, url: URL, readers: int) -> None:
+        _make_private(Path(str(url.database)))
         self.engine = _engine(url, readers, "BEGIN")
         self._here = _engine(url, 1, "", busy_milliseconds=50)
         self._connection: Connection | None = None
@@ -217,6 +219,14 @@ def _count(driver: Any) -> Count:
 
 def _json(value: Any) -> str:
     return "{}" if value == {} else json.dumps(value)  # most maps are empty
+
+
+def _make_private(file: Path) -> None:
+    """SQLite creates the other files with the mode of the database."""
+    make_private(file)
+    for suffix in ("-wal", "-shm"):
+        if (other := file.with_name(file.name + suffix)).exists():
+            make_private(other)
 
 
 def _engine(url: URL, size: int, begin: str, busy_milliseconds: int = 30_000) -> Engine:

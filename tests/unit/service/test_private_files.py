@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from alembic import command
 
+from mvprune_migrations import backup, config_for, state
+from mvprune_service.db.database import Database
+from mvprune_service.db.integrity import accept_loss
 from mvprune_service.executors.base import Launch, LaunchRefused
 from mvprune_service.executors.embedded_ray import EmbeddedRay
 from mvprune_service.executors.local import LocalExecutor
@@ -27,6 +34,41 @@ def test_a_file_is_for_its_owner_only(tmp_path: Path) -> None:
     with open_private(tmp_path / "file", "wb") as file:
         file.write(b"x")
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [None, 0o644, 0o660])
+def test_a_database_is_for_its_owner_only_wherever_it_lies(
+    tmp_path: Path, mode: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also one that another umask or another version has left, with what it had not yet checkpointed."""
+    before = os.umask(0o022)
+    try:
+        file = tmp_path / "jobs.sqlite"
+        if mode is not None:
+            with closing(sqlite3.connect(file)) as conn:
+                conn.execute("PRAGMA journal_mode = WAL")
+                conn.execute("CREATE TABLE t (x)")
+                for each in tmp_path.iterdir():
+                    each.chmod(mode)
+                _check_private(file)
+        else:
+            _check_private(file)
+    finally:
+        os.umask(before)
+    assert ("could be read by other users" in caplog.text) is (mode is not None)
+
+
+def _check_private(file: Path) -> None:
+    with closing(Database(f"sqlite:///{file}")) as db:
+        command.upgrade(config_for(db.engine), "0012")
+        (file.parent / "jobs.sqlite-wal").touch()
+        found = backup(db.engine, state(db.engine))
+        accept_loss(file)
+        assert found is not None
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in file.parent.iterdir()}
+    assert {"jobs.sqlite", "jobs.sqlite-wal", "jobs.sqlite-shm", "jobs.sqlite.0012"} <= modes.keys()
+    assert any(name.startswith("jobs.sqlite-wal.") for name in modes)
+    assert set(modes.values()) == {0o600}, modes
 
 
 @pytest.mark.parametrize("exists", [True, False])
