@@ -103,8 +103,8 @@ class StatusReporter:
     async def _used_by_workers(self, db: Database) -> bool:
         """Returns True, or raises WorkersWithoutStore."""
         failed = await db.read(overview.store_failures, self._clock() - _RECENT_US)
-        if failed.count:
-            raise WorkersWithoutStore(f"{failed.count} attempts of the last hour ended; the last one: {failed.last}")
+        if failed.attempts:
+            raise WorkersWithoutStore(f"{failed.attempts} attempts of the last hour ended; the last one: {failed.last}")
         return True
 
 

@@ -74,7 +74,7 @@ def overview(conn: Connection, states: Iterable[JobState]) -> Overview:
 class StoreFailures(NamedTuple):
     """Attempts that ended because their workers could not use the store, and the message of the last one."""
 
-    count: int
+    attempts: int
     last: str
 
 
