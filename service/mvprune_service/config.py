@@ -11,8 +11,6 @@ import os
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,33 +32,20 @@ from mvprune.common.files import decode_text, read_secret
 from mvprune.common.suggestions import unknown_options
 from mvprune.sources.buckets import parse_bucket
 from mvprune_service.executors import ExecutorName
+from mvprune_service.setting_types import (
+    Access,
+    Address,
+    Days,
+    Form,
+    OpenFile,
+    PrivateFolder,
+    RootFolder,
+    Seconds,
+    SecretFile,
+    Url,
+)
 
 _NO_VALUE = re.compile(r" \(default(?:: None|: False|: \(\)|: | factory: \w+)\)$")
-
-
-@dataclass(frozen=True)
-class Form:
-    """The value of an option as its help shows it: a unit or a form in capitals."""
-
-    text: str
-
-
-class Access(Enum):
-    """Whether a client's reference may lead to the path that a setting names. Each setting of a path has one."""
-
-    PRIVATE = "private"  # never: it is a secret, or the server's own
-    OPEN = "open"  # if it lies in a root: it is no secret
-    ROOT = "root"  # to all that is in it
-
-
-PrivateFolder = Annotated[Path, Form("FOLDER"), Access.PRIVATE]
-RootFolder = Annotated[Path | None, Form("FOLDER"), Access.ROOT]
-SecretFile = Annotated[Path | None, Form("FILE"), Access.PRIVATE]
-OpenFile = Annotated[Path | None, Form("FILE"), Access.OPEN]
-Address = Annotated[str, Form("HOST:PORT")]
-Url = Annotated[str, Form("URL")]
-Seconds = Annotated[float, Form("SECONDS")]
-Days = Annotated[float, Form("DAYS")]
 
 
 def default_home() -> Path:
