@@ -137,11 +137,9 @@ class Submissions:
         return _noted(mapping.job(await self._create(work, ids.JobName(project, request.job_id))), checker)
 
     async def _cost(self, project: str, job: job_pb2.Job) -> tuple[str, ...]:
-        """What a job with a preset will take, where jobs like it have finished."""
-        if not job.spec.training.preset:
-            return ()
+        """What a job will take, where jobs like it have finished; for one with a preset also that this is not known."""
         found = await self._db.read(estimates.estimate, project, [job.spec], 1, together(job.policy.resources).gpus)
-        return (f"{found.text}; those may have had other presets",) if found.measured_jobs else (found.text,)
+        return (found.text,) if found.measured_jobs or job.spec.training.preset else ()
 
     def check_room(self, tx: Tx, project: str) -> None:
         """Raises ApiError (RESOURCE_EXHAUSTED) where the project has as many jobs in the queue as it may."""
