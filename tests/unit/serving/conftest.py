@@ -79,6 +79,7 @@ def write_artifact(folder: Path, task: str, tokenizer: Any) -> Path:
         initializer_range=0.3,
         id2label=dict(enumerate(labels)),
         label2id={label: index for index, label in enumerate(labels)},
+        problem_type="regression" if len(labels) == 1 else None,
     )
     model: Any = getattr(transformers, name)(config).eval()
     pruned = [name for name, value in model.named_parameters() if ".layer." in name and value.ndim == 2]
