@@ -131,13 +131,24 @@ def test_existing_secrets_are_used() -> None:
     assert named == {
         "a": {"key": "k", "path": "server-key"},
         "b": {"key": "t", "path": "operator-token"},
+        "pg": {"key": "url", "path": "database-url"},
+        "c": {"key": "auth_token", "path": "ray-token"},
     }
-    env = {each["name"]: each.get("valueFrom", {}).get("secretKeyRef") for each in spec["containers"][0]["env"]}
-    assert env["MVPRUNE_DATABASE_URL"] == {"name": "pg", "key": "url"}
-    assert env["RAY_AUTH_TOKEN"] == {"name": "c", "key": "auth_token"}
-    assert env["AWS_SECRET_ACCESS_KEY"] == {"name": "s3", "key": "secretAccessKey"}
+    (store,) = (volume["secret"] for volume in spec["volumes"] if volume["name"] == "store")
+    assert (store["secretName"], store["items"]) == ("s3", [{"key": "credentials", "path": "credentials"}])
+    env = {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
+    assert env["MVPRUNE_DATABASE_URL_FILE"] == "/etc/mvprune/secrets/database-url"
+    assert env["RAY_AUTH_TOKEN_PATH"] == "/etc/mvprune/secrets/ray-token"
+    assert env["AWS_SHARED_CREDENTIALS_FILE"] == "/etc/mvprune/store/credentials"
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
     assert one(documents, "RayCluster", "mvprune-ray")["spec"]["authOptions"] == {"mode": "token", "secretName": "c"}
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_secrets_are_files(case: str) -> None:
+    """A variable shows in /proc, in dumps, and in the environment of every child."""
+    text = json.dumps([each for each in rendered(case) if each["kind"] != "Secret"])
+    assert "secretKeyRef" not in text
 
 
 def test_no_secret_is_in_the_settings() -> None:
@@ -211,6 +222,9 @@ def test_network_policies_admit_workers_clients_and_monitoring_only() -> None:
     (workers,) = (rule["from"] for rule in server_policy["ingress"] if rule["ports"][0]["port"] == 7071)
     assert workers == [{"podSelector": {"matchLabels": {"ray.io/cluster": "mvprune-ray"}}}]
     assert all(rule.get("ports") for rule in server_policy["egress"])
+    by_default = one(rendered("existing secrets"), "NetworkPolicy", "mvprune")["spec"]
+    ports = [port["port"] for rule in by_default["egress"] for port in rule["ports"]]
+    assert 8333 in ports, "the port of the store's endpoint"
     ray = one(documents, "NetworkPolicy", "mvprune-ray")["spec"]
     assert ray["policyTypes"] == ["Ingress"]
 

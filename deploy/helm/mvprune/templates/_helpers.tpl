@@ -113,21 +113,31 @@ seccompProfile: {type: RuntimeDefault}
 - {name: AWS_REGION, value: {{ . | quote }}}
 - {name: AWS_DEFAULT_REGION, value: {{ . | quote }}}
 {{- end }}
-{{- with .Values.store.credentials }}
-{{- if .existingSecret }}
-- name: AWS_ACCESS_KEY_ID
-  valueFrom: {secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ .accessKeyIdKey | quote }}}}
-- name: AWS_SECRET_ACCESS_KEY
-  valueFrom: {secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ .secretAccessKeyKey | quote }}}}
-{{- end }}
+{{- if .Values.store.credentials.existingSecret }}
+- {name: AWS_SHARED_CREDENTIALS_FILE, value: /etc/mvprune/store/credentials}
 {{- end }}
 {{- end -}}
 
-{{- define "mvprune.databaseEnv" -}}
-{{- if include "mvprune.isPostgres" . }}
-- name: MVPRUNE_DATABASE_URL
-  valueFrom: {secretKeyRef: {name: {{ .Values.database.existingSecret | quote }}, key: {{ .Values.database.key | quote }}}}
+{{/* The file with the store's keys, as a volume and its mount. Secrets are files: variables show in /proc and dumps. */}}
+{{- define "mvprune.storeVolume" -}}
+{{- with .Values.store.credentials }}
+{{- if .existingSecret }}
+- name: store
+  secret: {secretName: {{ .existingSecret | quote }}, defaultMode: 0440, items: [{key: {{ .key | quote }}, path: credentials}]}
 {{- end }}
+{{- end }}
+{{- end -}}
+{{- define "mvprune.storeMount" -}}
+{{- if .Values.store.credentials.existingSecret }}
+- {name: store, mountPath: /etc/mvprune/store, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* The file with the database's URL, as an item of a projected volume. */}}
+{{- define "mvprune.databaseSource" -}}
+- secret:
+    name: {{ .Values.database.existingSecret | quote }}
+    items: [{key: {{ .Values.database.key | quote }}, path: database-url}]
 {{- end -}}
 
 {{/* SHA-256 of the content of existing Secrets, so that an upgrade after a change restarts the pods. */}}

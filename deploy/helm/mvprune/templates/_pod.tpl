@@ -47,11 +47,12 @@ spec:
         - configMapRef: {name: {{ include "mvprune.fullname" . }}}
       env:
         - {name: HOME, value: /var/lib/mvprune}
-        {{- include "mvprune.databaseEnv" . | nindent 8 }}
+        {{- if include "mvprune.isPostgres" . }}
+        - {name: MVPRUNE_DATABASE_URL_FILE, value: /etc/mvprune/secrets/database-url}
+        {{- end }}
         {{- include "mvprune.storeEnv" . | nindent 8 }}
         {{- if or .Values.rayCluster.enabled .Values.secrets.rayToken.existingSecret }}
-        - name: RAY_AUTH_TOKEN
-          valueFrom: {secretKeyRef: {name: {{ include "mvprune.secret" (list . "rayToken") | quote }}, key: auth_token}}
+        - {name: RAY_AUTH_TOKEN_PATH, value: /etc/mvprune/secrets/ray-token}
         {{- end }}
         {{- with .Values.extraEnv }}
         {{- toYaml . | nindent 8 }}
@@ -68,6 +69,7 @@ spec:
         - {name: home, mountPath: /var/lib/mvprune}
         - {name: tmp, mountPath: /tmp}
         - {name: secrets, mountPath: /etc/mvprune/secrets, readOnly: true}
+        {{- include "mvprune.storeMount" . | nindent 8 }}
         {{- if .Values.tls.existingSecret }}
         - {name: tls, mountPath: /etc/mvprune/tls, readOnly: true}
         - {name: ca, mountPath: /etc/mvprune/ca, readOnly: true}
@@ -90,6 +92,15 @@ spec:
           - secret:
               name: {{ include "mvprune.secret" (list . "operatorToken") | quote }}
               items: [{key: {{ include "mvprune.secretKey" (list . "operatorToken") | quote }}, path: operator-token}]
+          {{- if include "mvprune.isPostgres" . }}
+          {{- include "mvprune.databaseSource" . | nindent 10 }}
+          {{- end }}
+          {{- if or .Values.rayCluster.enabled .Values.secrets.rayToken.existingSecret }}
+          - secret:
+              name: {{ include "mvprune.secret" (list . "rayToken") | quote }}
+              items: [{key: auth_token, path: ray-token}]
+          {{- end }}
+    {{- include "mvprune.storeVolume" . | nindent 4 }}
     {{- with .Values.tls.existingSecret }}
     - {name: tls, secret: {secretName: {{ . | quote }}, defaultMode: 0440}}
     - {name: ca, secret: {secretName: {{ . | quote }}, items: [{key: ca.crt, path: ca.crt}]}}
