@@ -39,6 +39,7 @@ def shape(line: str) -> str:
     return " ".join(re.sub(r"[+-]?\d[\d.,:]*(e-?\d+)?", "#", line).split())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 60)
 def test_every_block_runs_and_prints_what_is_shown(tmp_path: Path) -> None:
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))

@@ -33,6 +33,7 @@ def server(tmp_path: Path, tiny: Tiny) -> Iterator[Server]:
     server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 60)
 def test_every_block_runs(server: Server, tmp_path: Path, tiny: Tiny) -> None:
     walk = tmp_path / "walk"

@@ -53,6 +53,7 @@ def machines() -> Iterator[Machines]:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
 
+@pytest.mark.slow
 def test_submit_poll_and_download_between_two_machines(machines: Machines, tmp_path: Path) -> None:
     here, there = tmp_path / "client", tmp_path / "server"
     for folder in (here, there):

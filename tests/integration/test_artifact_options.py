@@ -61,6 +61,7 @@ def accuracy(folder: Path, tiny: Tiny) -> float:
     return float((logits.argmax(-1) == torch.tensor(data.labels)).double().mean())
 
 
+@pytest.mark.slow
 def test_stored_as_asked(ctl: Ctl, tiny: Tiny, tmp_path: Path) -> None:
     asked = ("--density", 0.5, "--weight-dtype", "int8", "--embedding-dtype", "bf16", "--trim-vocabulary", "--delta")
     first = submit(ctl, tiny, *asked, "--download", tmp_path / "delta")

@@ -53,6 +53,7 @@ def downloads(address: str, folder: Path, project: str = "default", file: str = 
         return {job: (client.download(job, folder / job) / file).read_bytes() for job in done}
 
 
+@pytest.mark.slow
 async def test_every_succeeded_job_of_a_backup_downloads_after_the_loss_of_everything(
     new_database: Callable[..., str], store: BlobStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,6 +100,7 @@ async def test_every_succeeded_job_of_a_backup_downloads_after_the_loss_of_every
     assert found == {job: load.finished[job] for job in found}
 
 
+@pytest.mark.slow
 def test_commands_beside_a_running_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server, place = Server(tmp_path / "home"), str(tmp_path / "backups")
     data = Data.write(tmp_path)

@@ -116,6 +116,7 @@ def test_a_pipeline_that_misses_a_gate_and_is_run_again(pipeline: Pipeline) -> N
     assert pipeline.result == first, "the same job, and the same artifact"
 
 
+@pytest.mark.slow
 def test_a_pipeline_with_strict_gates_publishes_nothing(pipeline: Pipeline) -> None:
     done = pipeline.run("3", "--gate", "accuracy>=80", "--strict-gates")
     assert done.returncode == 5, done.stderr

@@ -93,6 +93,7 @@ async def collect(db: Database, store: BlobStore) -> None:
         await collector.step()
 
 
+@pytest.mark.slow
 async def test_no_collection_deletes_what_a_row_needs(db: Database, tmp_path: Path) -> None:
     store, rng = open_store((tmp_path / "store").as_uri()), random.Random(7)
     await Ownership(db, store).check()  # marks it

@@ -110,6 +110,7 @@ def is_ended(connection: socket.socket) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["silent", "trickle"])
 def test_connections_that_say_nothing_stop_no_port(server: Server, mode: str) -> None:
     metrics = f"127.0.0.1:{free_ports(1)[0]}"
@@ -130,6 +131,7 @@ def test_connections_that_say_nothing_stop_no_port(server: Server, mode: str) ->
     assert "internal error" not in server.log()
 
 
+@pytest.mark.slow
 def test_a_server_says_when_it_runs_out_of_descriptors(server: Server) -> None:
     server.start(max_connections=2 * DESCRIPTORS, max_connections_per_address=2 * DESCRIPTORS)
     with crowd("idle", server.address):
@@ -225,6 +227,7 @@ async def test_an_address_that_stays_at_its_limit_is_reported_once(caplog: pytes
             connection.close()
 
 
+@pytest.mark.slow
 def test_one_address_does_not_fill_a_port(server: Server) -> None:
     """However often it connects again: callers from other addresses are answered."""
     server.start(max_connections=40)

@@ -82,6 +82,7 @@ def told(error: grpc.RpcError) -> tuple[grpc.StatusCode, str, float]:
 DRAINING = (grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING", 1.0)
 
 
+@pytest.mark.slow
 def test_a_watcher_and_a_log_follower_over_a_restart(server: Server, data: Data) -> None:
     process = server.start(CHATTY, drain_seconds=PATIENCE)
     with Client(server.address) as client:
@@ -143,6 +144,7 @@ def test_a_watcher_and_a_log_follower_over_a_restart(server: Server, data: Data)
     assert "Traceback" not in server.log()
 
 
+@pytest.mark.slow
 def test_a_server_killed_while_it_drains_loses_nothing(server: Server, data: Data) -> None:
     process = server.start(CHATTY, drain_seconds=2 * PATIENCE)
     with Client(server.address) as client:
@@ -161,6 +163,7 @@ def test_a_server_killed_while_it_drains_loses_nothing(server: Server, data: Dat
         assert last.job.state == "CANCELLED"
 
 
+@pytest.mark.slow
 def test_a_second_signal_stops_at_once(server: Server) -> None:
     process = server.start(CHATTY, drain_seconds=2 * PATIENCE)
     process.send_signal(signal.SIGTERM)
@@ -171,6 +174,7 @@ def test_a_second_signal_stops_at_once(server: Server) -> None:
     assert process.wait(PATIENCE) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_ray_starts_ends_both(server: Server, number: signal.Signals) -> None:
     process = server.launch(executor="ray")
@@ -185,6 +189,7 @@ def test_a_signal_while_ray_starts_ends_both(server: Server, number: signal.Sign
     assert server.log() == "starting …\nstopped before it served\n"
 
 
+@pytest.mark.slow
 def test_a_drain_lasts_as_long_as_it_was_told_to(server: Server) -> None:
     process = server.start(CHATTY, drain_seconds=2)
     signalled = time.monotonic()
@@ -193,6 +198,7 @@ def test_a_drain_lasts_as_long_as_it_was_told_to(server: Server) -> None:
     assert time.monotonic() - signalled > 1.5
 
 
+@pytest.mark.slow
 def test_a_call_under_way_is_finished(server: Server) -> None:
     process = server.start(CHATTY)
     with channel(server) as raw, closing(sqlite3.connect(server.home / "mvprune.sqlite")) as other:

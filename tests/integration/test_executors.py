@@ -406,6 +406,7 @@ def test_bad_ray_addresses(address: str) -> None:
         RayExecutor(address)
 
 
+@pytest.mark.slow
 def test_an_embedded_ray_is_taken_over_and_leaves_nothing(tmp_path: Path, ray_cluster: EmbeddedRay) -> None:
     """Beside another Ray: ray_cluster runs."""
     ray = EmbeddedRay(tmp_path / "ray", cpus=1)
@@ -432,6 +433,7 @@ def test_an_embedded_ray_is_taken_over_and_leaves_nothing(tmp_path: Path, ray_cl
     assert ray_cluster.executor().capacity().cpus == 2
 
 
+@pytest.mark.slow
 def test_an_embedded_ray_that_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(ExecutorNotOpened, match=r"ended at its start.*ray\.log(.*\n)*.*1\.5"):
         EmbeddedRay(tmp_path / "ray", cpus=1.5).start()

@@ -197,6 +197,7 @@ FUZZ = settings(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", CONTRACT, ids=lambda method: method.name)
 def test_any_message_is_answered_as_documented(target: Target, method: MethodDescriptor) -> None:
     @FUZZ

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from mvprune import Client
@@ -66,6 +67,7 @@ def collecting() -> Iterator[Collector]:
             collector.shutdown()
 
 
+@pytest.mark.slow
 def test_a_job_seen_from_inside(tmp_path: Path, tiny: Tiny) -> None:
     server = Server(tmp_path / "home")
     with collecting() as collector:

@@ -29,6 +29,7 @@ from .servers import Data, Server
 WORDY = {"PYTHONPATH": str(Path(__file__).with_name("chatty")), "CHATTY_LINES": "10000"}
 
 
+@pytest.mark.slow
 async def test_a_log_is_one_log_while_it_grows_and_after_its_end(
     new_database: Callable[..., str], store: BlobStore
 ) -> None:
@@ -71,6 +72,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.close()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_between_a_chunk_and_its_rows_loses_nothing(server: Server, tmp_path: Path) -> None:
     data = Data.write(tmp_path)
     process = server.start({**WORDY, "MVPRUNE_FAILPOINTS": "record_log_chunk.before_commit=kill:1"})

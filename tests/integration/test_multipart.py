@@ -54,6 +54,7 @@ class Parts:
         self.sent.append(params["PartNumber"])
 
 
+@pytest.mark.slow
 def test_an_upload_that_was_cut_off_is_gone_on_with(url: str, file: Path) -> None:
     first = open_store(url)
     before = Parts(first, lost=frozenset({3, 5}))
@@ -72,6 +73,7 @@ def test_an_upload_that_was_cut_off_is_gone_on_with(url: str, file: Path) -> Non
     assert not client.list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads")
 
 
+@pytest.mark.slow
 def test_a_part_that_arrived_with_other_content_is_sent_again(url: str, file: Path) -> None:
     store = open_store(url)
     Parts(store, lost=frozenset({2, 3, 4, 5}))
@@ -86,6 +88,7 @@ def test_a_part_that_arrived_with_other_content_is_sent_again(url: str, file: Pa
     assert again.get("blobs/1") == file.read_bytes()
 
 
+@pytest.mark.slow
 def test_an_upload_that_another_process_completed_is_done(url: str, file: Path) -> None:
     slow, fast = open_store(url), open_store(url)
 

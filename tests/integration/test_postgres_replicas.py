@@ -145,6 +145,7 @@ async def start(tmp_path: Path, postgres: PostgresServer, stage: Path) -> AsyncI
     postgres.drop(url)
 
 
+@pytest.mark.slow
 async def test_replicas_share_the_work_and_one_finishes_what_the_other_began(start: Start, stage: Path) -> None:
     a, b = start("a"), start("b")
     await asyncio.gather(a.ready(), b.ready())
@@ -177,6 +178,7 @@ def _trainers(stage: Path) -> list[str]:
     return sorted(path.stem for path in stage.glob("?.*"))
 
 
+@pytest.mark.slow
 async def test_an_outage_is_said_and_gets_over(start: Start, stage: Path, postgres: PostgresServer) -> None:
     (stage / "go").touch()
     replica = start("a")

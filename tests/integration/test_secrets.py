@@ -154,6 +154,7 @@ async def test_without_configured_roots_a_token_reads_nothing_of_the_machine(
     assert set(fields) == {"job.spec.model", "job.spec.dataset.train", "job.spec.dataset.validation"}
 
 
+@pytest.mark.slow
 async def test_a_flood_of_unknown_tokens_locks_out_no_good_one(guarded: Guarded) -> None:
     """From one address: the flood on a connection of its own and on that of the good tokens."""
     tokens = [await guarded.token() for _ in range(5)]

@@ -37,6 +37,7 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("chatty")))
 
 
+@pytest.mark.slow
 async def test_a_job_from_submit_to_artifact_and_to_the_mask_of_the_next(plane: Plane) -> None:
     created = await plane.create(request_id="once")
     assert job_pb2.Job.State.Name(created.state) == "QUEUED"
@@ -127,6 +128,7 @@ async def check_the_mask_of_the_next(plane: Plane, first: job_pb2.Job) -> None:
     assert f"fetching the mask, artifact {first.artifact.rpartition('/')[2]}" in text
 
 
+@pytest.mark.slow
 async def test_a_student_learns_from_a_teacher_that_is_trained_for_it(plane: Plane) -> None:
     student = await plane.create(plane.job(steps=60, teacher={"train": True, "temperature": 3.0, "hidden_states": 1.0}))
     teacher = (await plane.watch(student.spec.teacher.job))[-1].job
@@ -156,6 +158,7 @@ async def test_a_student_learns_from_a_teacher_that_is_trained_for_it(plane: Pla
     assert "Traceback" not in text
 
 
+@pytest.mark.slow
 async def test_cancel_reaches_the_training_process(plane: Plane, tmp_path: Path) -> None:
     created = await plane.create(plane.job(steps=100_000))
     async for message in plane.jobs.WatchJob(job_pb2.WatchJobRequest(name=created.name)):
@@ -170,6 +173,7 @@ async def test_cancel_reaches_the_training_process(plane: Plane, tmp_path: Path)
     assert job_pb2.Job.State.Name(again.state) == "CANCELLED"
 
 
+@pytest.mark.slow
 async def test_an_unreachable_hub_is_said_in_plain_words(plane: Plane) -> None:
     created = await plane.create(plane.job(model="bert-base-uncased", task="squad", dataset=None, target_density=0.03))
     assert created.model_size.encoder_parameters == 85_054_464
@@ -258,6 +262,7 @@ async def test_listening_beyond_this_machine_has_to_be_meant(tmp_path: Path) -> 
             pass
 
 
+@pytest.mark.slow
 async def test_a_restarted_server_goes_on_with_its_jobs(tmp_path: Path, tiny: Tiny) -> None:
     address, worker_address = (f"127.0.0.1:{port}" for port in free_ports(2))
     settings = local_settings(tmp_path, tiny).model_copy(update={"address": address, "worker_address": worker_address})

@@ -31,6 +31,7 @@ def server(tmp_path: Path, tiny: Tiny) -> Iterator[Server]:
         server.close()
 
 
+@pytest.mark.slow
 def test_jobs_are_waited_for_cancelled_listed_and_deleted_together(server: Server, tiny: Tiny) -> None:
     def mvpctl(*argv: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "MVPRUNE_ADDRESS": server.address}

@@ -129,6 +129,7 @@ CALLS = (
 WRITES = ("upload_part", "put_object")
 
 
+@pytest.mark.slow
 def test_the_calls_of_publishing(url: str, artifact: Path) -> None:
     store: Any = open_store(url)
     store._client = counted = Faulty(store._client, "", 0, answers("InternalError"))
@@ -136,6 +137,7 @@ def test_the_calls_of_publishing(url: str, artifact: Path) -> None:
     assert set(counted.made) == set(CALLS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_any_call(url: str, artifact: Path, fault: str) -> None:
     for name in WRITES if fault == "a short write" else CALLS:
@@ -155,6 +157,7 @@ def test_a_fault_of_any_call(url: str, artifact: Path, fault: str) -> None:
             assert not unfinished(again), "nothing remains that no key leads to"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["507", "XMinioStorageFull", "QuotaExceeded"])
 def test_a_server_without_room(url: str, artifact: Path, code: str) -> None:
     store: Any = open_store(url)
@@ -168,6 +171,7 @@ def unfinished(store: Any) -> list[Any]:
     return [upload for page in pages for upload in page.get("Uploads", [])]
 
 
+@pytest.mark.slow
 def test_a_blob_that_another_client_overwrote_is_replaced(url: str, artifact: Path) -> None:
     """Of the same size, in parts and as one."""
     store: Any = open_store(url)

@@ -59,6 +59,7 @@ def by_hand(tiny: Tiny, folder: Path) -> dict[tuple[str, float], Result]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_study_trains_what_its_rounds_are_by_hand(
     server: Server, tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -32,6 +32,7 @@ def sibling_of(worker: Any) -> int:
     return sibling
 
 
+@pytest.mark.slow
 def test_two_ranks_make_an_artifact(worker: Any, tiny: Any) -> None:
     worker.service.spec = real_job(tiny)
     start(worker, tiny)
@@ -47,6 +48,7 @@ def test_two_ranks_make_an_artifact(worker: Any, tiny: Any) -> None:
     worker.assert_clean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_ranks_end_together(worker: Any, tiny: Any, number: signal.Signals) -> None:
     """Torch itself would wait for 30 minutes, longer than any test lasts."""

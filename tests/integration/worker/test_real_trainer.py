@@ -51,6 +51,7 @@ def real_job(tiny: Any) -> job_pb2.CompressionSpec:
     return spec
 
 
+@pytest.mark.slow
 def test_the_real_trainer(worker: Any, tiny: Any) -> None:
     import torch
 
@@ -91,6 +92,7 @@ def test_the_real_trainer(worker: Any, tiny: Any) -> None:
     worker.assert_clean()
 
 
+@pytest.mark.slow
 def test_the_real_trainer_stops_at_the_next_step(worker: Any, tiny: Any) -> None:
     worker.service.spec = real_job(tiny)
     worker.service.spec.training.max_steps = 100_000
@@ -113,6 +115,7 @@ def trainer_of(worker: Any) -> int:
     return trainer
 
 
+@pytest.mark.slow
 def test_an_attempt_after_kills_ends_with_the_same_weights(worker: Any, tiny: Any) -> None:
     """The supervisor of the first attempt is killed, the trainer of the second; the third one ends."""
     service = worker.service
@@ -181,6 +184,7 @@ def kill_at_a_checkpoint(worker: Any, tiny: Any, killed: str, steps: range) -> w
     return last
 
 
+@pytest.mark.slow
 def test_what_a_user_got_wrong_is_said_in_a_sentence(worker: Any, tiny: Any) -> None:
     worker.service.spec = real_job(tiny)
     worker.service.spec.dataset.label_column = "mood"
@@ -192,6 +196,7 @@ def test_what_a_user_got_wrong_is_said_in_a_sentence(worker: Any, tiny: Any) -> 
     assert "Traceback" not in worker.service.log.decode()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_neither_the_datas_fault_nor_a_crash(tmp_path: Path) -> None:
     words = ["--threads=1", "--device=cpu", *(f"--{name}={tmp_path / name}" for name in FOLDERS)]
     read_end, write_end = os.pipe()

@@ -316,6 +316,7 @@ def test_a_half_precision_model_loads_in_fp32(save: Callable[..., Path]) -> None
             path.rmdir() if path.is_dir() else path.unlink()
 
 
+@pytest.mark.slow
 def test_any_change_of_any_file_is_noticed(saved: Path) -> None:
     random = np.random.default_rng(0)
     expected = read_weights(saved / WEIGHTS_FILE)
@@ -350,6 +351,7 @@ def test_round_values() -> None:
     assert torch.equal(model.weight, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["torch", "numpy"])
 def test_a_missing_package_is_one_line(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None\nfrom mvprune import load"

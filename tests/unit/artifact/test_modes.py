@@ -33,6 +33,7 @@ def modes(folder: Path) -> set[tuple[bool, str]]:
     return {(path.is_dir(), oct(stat.S_IMODE(path.stat().st_mode))) for path in (folder, *folder.rglob("*"))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_exports_and_published_folders(pruned_model: Made, tmp_path: Path, umask: int, target: str) -> None:
     _, artifact = pruned_model("BertForSequenceClassification")

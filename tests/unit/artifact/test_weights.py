@@ -41,6 +41,7 @@ def weights(draw: st.DrawFn) -> np.ndarray:
     return array.T if draw(st.booleans()) else array
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(weights(), max_size=3), st.lists(weights(), max_size=2))
 def test_floats_come_back_as_they_were(

@@ -369,6 +369,7 @@ def test_a_short_command_imports_neither_rich_nor_urllib(fake: Fake) -> None:
     assert out.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_error(fake: Fake) -> None:
     fake.answers["ListJobs"] = always(job_pb2.ListJobsResponse(jobs=[job()] * 5000))
     code = "import sys; from mvprune.cli import main; sys.exit(main())"

@@ -49,6 +49,7 @@ def press_tab(*lines: str, address: str = "127.0.0.1:1", **environment: str) -> 
     return [[word.strip() for word in line.split("|") if word] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").touch()
     commands, one, options, methods, tasks, of_token, scopes, file, states, none, unknown, job, *of_sweeps = press_tab(
@@ -94,6 +95,7 @@ def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
     assert none == unknown == job == []
 
 
+@pytest.mark.slow
 def test_options_of_the_server(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     options, executors, folder, none = press_tab(
@@ -120,6 +122,7 @@ def test_nothing_else_imports_the_service(tmp_path: Path) -> None:
     assert none == []
 
 
+@pytest.mark.slow
 def test_jobs_and_models_of_the_server(fake: Fake) -> None:
     jobs = [job(), job("FAILED")]
     jobs[1].name = "projects/default/jobs/sst2-other"

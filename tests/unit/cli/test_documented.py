@@ -134,6 +134,7 @@ def examples() -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS_ANSWER)
 def test_answers_are_as_documented(
     answers: dict[str, Any], mvpctl: Mvpctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str

@@ -102,6 +102,7 @@ def runs(address: str, experiment: str) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_an_artifact_is_one_run(mlflow_server: str, artifact: Path, mvpctl: Callable[..., Any]) -> None:
     from mlflow import MlflowClient
 

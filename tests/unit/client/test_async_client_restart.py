@@ -76,6 +76,7 @@ async def _follow_in_threads(client: Client, job: str) -> Seen:
     return seen
 
 
+@pytest.mark.slow
 async def test_watch_wait_and_logs_over_a_kill(server: Server, tmp_path: Path) -> None:
     data = Data.write(tmp_path)
     with Client(server.address) as blocking:

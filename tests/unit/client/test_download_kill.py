@@ -128,6 +128,7 @@ def _killed_at(process: subprocess.Popen[str], count: int) -> None:
     process.communicate()
 
 
+@pytest.mark.slow
 def test_killed_at_many_points_it_goes_on_until_it_is_whole(published: Published) -> None:
     chance = random.Random(0)
     total = sum(file.size_bytes for file in published.artifact.files)
@@ -207,6 +208,7 @@ async def test_it_goes_on_with_a_server_that_was_killed_and_started_again(publis
     published.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("publisher", ["s3"], indirect=True)
 def test_expired_urls_are_renewed(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []

@@ -38,6 +38,7 @@ def folder_of(result: Result, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_student_of_a_shared_baseline_is_that_of_its_own_baseline_and_trains_nothing_dense(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_student_of_a_shared_baseline_is_that_of_its_own_baseline_and_trains_n
         assert torch.equal(student.model.state_dict()[name], value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["trim_vocabulary", "trim_positions"])
 def test_hidden_states_of_a_teacher_without_all_embeddings_are_not_matched_unasked(
     model_folder: Path, data: ClassificationData, tmp_path: Path, option: str
@@ -71,6 +73,7 @@ def test_hidden_states_of_a_teacher_without_all_embeddings_are_not_matched_unask
     assert student.info.spec["teacher"]["hidden_states"] == 0.0
 
 
+@pytest.mark.slow
 def test_a_baseline_that_is_not_the_teacher_changes_no_default(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def _nothing_requested() -> Iterator[None]:
     interruption._requested.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [None, *METHODS])
 def test_a_run_that_was_stopped_twice_ends_as_one_that_was_not(
     model_folder: Path, objective: Objective, name: str | None, tmp_path: Path
@@ -90,6 +91,7 @@ def test_a_run_that_was_stopped_twice_ends_as_one_that_was_not(
     assert same(whole.model.state_dict(), last.model.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [None, *METHODS])
 def test_a_stop_in_an_evaluation_leaves_a_checkpoint(
     model_folder: Path, objective: Objective, name: str | None, tmp_path: Path

@@ -96,6 +96,7 @@ def evaluate(model: Any, tokenizer: Any, data: ClassificationData) -> dict[str, 
     return objective.measure(objective.predict(model, examples, torch.device("cpu")))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_result(model_folder: Path, data: ClassificationData) -> None:
     quick = replace(QUICK, max_steps=10)
     results = [
@@ -107,6 +108,7 @@ def test_the_same_seed_gives_the_same_result(model_folder: Path, data: Classific
     assert set(results[0].metrics) == {"eval/accuracy", "above_constant"}
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_is_its_own_baseline(
     model_folder: Path, data: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +178,7 @@ def test_classes_in_another_order_are_translated(fine_tuned: Callable[..., Path]
     assert as_it_is == pytest.approx(1 - evaluate(swapped.model, swapped.tokenizer, data)["accuracy"])
 
 
+@pytest.mark.slow
 def test_regression(model_folder: Path, data: ClassificationData) -> None:
     def scored(split: Split) -> Split:
         return Split(split.texts, split.texts, [5.0 * label for label in split.labels])
@@ -236,6 +239,7 @@ def test_one_may_be_a_whole_number(model_folder: Path, data: ClassificationData,
     load(tmp_path / "artifact")
 
 
+@pytest.mark.slow
 def test_tokens_of_an_encoder_are_not_a_decoders(
     model_folder: Path, save: Callable[..., Path], data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -250,6 +254,7 @@ def test_tokens_of_an_encoder_are_not_a_decoders(
         compress(folder, both, density=0.5, training=quick, dense_baseline=False, cache=tmp_path / "cache")
 
 
+@pytest.mark.slow
 def test_no_thread_is_slowed_down_by_denormals(model_folder: Path, data: ClassificationData) -> None:
     left: list[int] = []
 
@@ -342,6 +347,7 @@ def test_patterns_decide_what_is_pruned(model_folder: Path, data: Classification
         compress(model_folder, data, density=0.5, exclude="*.query")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("schedule", "cooldown"), [(Schedule(), 0.5), (Schedule(cooldown=0.3), 0.3)])
 def test_a_preset_sets_epochs_and_cooldown_and_says_so(
     model_folder: Path, data: ClassificationData, schedule: Schedule, cooldown: float
@@ -360,6 +366,7 @@ def test_a_preset_sets_epochs_and_cooldown_and_says_so(
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_is_too_short_for_its_density_says_so_before_training(
     model_folder: Path, data: ClassificationData
 ) -> None:

@@ -170,6 +170,7 @@ def teacher_folder(model_folder: Path, data: ClassificationData, tmp_path: Path)
     return tmp_path / "teacher"
 
 
+@pytest.mark.slow
 def test_a_student_learns_from_the_teacher_alone(
     model_folder: Path, teacher_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_student_learns_from_the_teacher_alone(
     }
 
 
+@pytest.mark.slow
 def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -215,6 +217,7 @@ def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
     assert third.phases == ["loading", "dense", "evaluating", "pruning", "evaluating"]
 
 
+@pytest.mark.slow
 def test_by_default_the_dense_baseline_teaches_where_there_is_one(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -250,6 +253,7 @@ def test_a_teacher_is_asked_for_what_the_run_trains_on(
     assert [len(logits) for logits in said] == [taught] * (2 if steps < 13 else 1), "seeds share what all examples give"
 
 
+@pytest.mark.slow
 def test_a_damaged_cache_is_made_anew(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     options: dict[str, Any] = {"training": replace(QUICK, max_steps=6), "cache": tmp_path / "cache", "density": 0.3}
     one = compress(model_folder, data, teacher=Teacher(), **options)
@@ -296,6 +300,7 @@ def _other_words(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [_other_activation, _other_words])
 def test_a_teacher_that_changes_in_its_folder_is_asked_again(
     fine_tuned: Path, model_folder: Path, data: ClassificationData, tmp_path: Path, change: Callable[[Path], None]
@@ -311,6 +316,7 @@ def test_a_teacher_that_changes_in_its_folder_is_asked_again(
     assert ["teaching" in one.phases for one in phases] == [True, False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("setting", "values"), [("max_length", (6, 12, 12)), ("precision", ("fp32", "bf16", "bf16"))])
 def test_a_teacher_is_asked_again_where_it_reads_more_or_in_another_precision(
     fine_tuned: Path,

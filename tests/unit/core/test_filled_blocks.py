@@ -100,6 +100,7 @@ def by_hand(blocks: Masks) -> dict[str, Tensor]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RANKING)
 def test_a_run_gives_a_smaller_dense_model(
     four_heads: Path, data: ClassificationData, tmp_path: Path, name: str

@@ -102,6 +102,7 @@ def test_a_model_that_depends_on_the_batch_is_refused_before_training(
         compress(folder, data, density=0.5, training=QUICK)
 
 
+@pytest.mark.slow
 def test_an_artifact_that_depends_on_the_batch_is_not_opened(
     save: Callable[..., Path], data: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +119,7 @@ def test_an_artifact_that_depends_on_the_batch_is_not_opened(
         evaluate(tmp_path / "out", tmp_path / "dev.tsv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["dense", "sparse"])
 def test_xlnet_answers_alone_as_in_company(
     save: Callable[..., Path], data: ClassificationData, tmp_path: Path, runtime: Any

@@ -58,6 +58,7 @@ def _original(folder: Path, name: str) -> torch.Tensor:
     return AutoModel.from_pretrained(folder).state_dict()[name.removeprefix("bert.")]
 
 
+@pytest.mark.slow
 def test_an_artifact_that_a_client_has_sent_lacks_the_texts_for_people(
     model_folder: Path, data: ClassificationData, artifact: Path, tmp_path: Path
 ) -> None:
@@ -76,6 +77,7 @@ def test_an_artifact_that_a_client_has_sent_lacks_the_texts_for_people(
         compress(model_folder, data, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["artifact", "model"])
 def test_the_mask_is_the_zeros_of_an_artifact_or_a_model(
     pruned: Result, artifact: Path, model_folder: Path, data: ClassificationData, tmp_path: Path, kind: str
@@ -97,6 +99,7 @@ def test_the_mask_is_the_zeros_of_an_artifact_or_a_model(
     assert result.metrics["eval/accuracy"] > 0.9
 
 
+@pytest.mark.slow
 def test_the_weights_to_start_from(
     pruned: Result, artifact: Path, model_folder: Path, data: ClassificationData
 ) -> None:
@@ -130,6 +133,7 @@ def test_the_weights_to_start_from(
     close(started["mask"]["classifier.weight"], started["model"]["classifier.weight"])  # the head is new
 
 
+@pytest.mark.slow
 def test_a_lower_density_keeps_the_largest_weights_of_the_mask(
     pruned: Result, artifact: Path, model_folder: Path, data: ClassificationData
 ) -> None:
@@ -141,6 +145,7 @@ def test_a_lower_density_keeps_the_largest_weights_of_the_mask(
         assert torch.equal(kept, state[name].abs() >= least)
 
 
+@pytest.mark.slow
 def test_local_selection_keeps_no_weight_that_the_mask_does_not(
     pruned: Result, model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -157,6 +162,7 @@ def test_local_selection_keeps_no_weight_that_the_mask_does_not(
     assert note.endswith("that of the mask, in place of 0.1")
 
 
+@pytest.mark.slow
 def test_before_the_mask_applies_the_dense_model_is_trained(
     artifact: Path, model_folder: Path, data: ClassificationData
 ) -> None:
@@ -181,6 +187,7 @@ def test_a_rewind_outside_of_the_run_is_refused(
         compress(model_folder, data, method=method, mask_from=artifact, **QUICK)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(
     artifact: Path, model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -191,6 +198,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(
     assert same(whole, compress(model_folder, data, mask_from=artifact, checkpoint=folder, **QUICK))
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_another_mask_is_not_used(
     artifact: Path, model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -230,6 +238,7 @@ def test_a_mask_without_zeros_is_refused_unless_a_density_makes_some(
     assert result.accounting.kept_weights == result.accounting.prunable_weights // 2
 
 
+@pytest.mark.slow
 def test_a_trimmed_vocabulary_is_refused_to_start_from(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def same(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dense", *METHODS])
 def test_two_ranks_train_as_one_process_that_cuts_its_batches_does(
     two: dict[str, list[Any]], one: dict[str, Any], name: str
@@ -90,6 +91,7 @@ def whole(folder: Path) -> dict[str, Any]:
     return ranks.whole(ALONE, folder)
 
 
+@pytest.mark.slow
 def test_a_compression_by_two_ranks_is_that_of_one_process(two: dict[str, list[Any]], whole: dict[str, Any]) -> None:
     first, second = two["whole"]
     assert same(first, second)
@@ -100,6 +102,7 @@ def test_a_compression_by_two_ranks_is_that_of_one_process(two: dict[str, list[A
     assert first["notes"] == (note, *whole["notes"])
 
 
+@pytest.mark.slow
 def test_two_ranks_that_were_stopped_end_as_those_that_were_not(two: dict[str, list[Any]]) -> None:
     assert all(same(found, two["whole"][0]) for found in two["resumed"])
 
@@ -115,6 +118,7 @@ def test_a_checkpoint_is_resumed_by_another_number_of_ranks(
     assert of_one["loss"][1][:6] == whole["loss"][1][:6], "these steps were taken by one process"
 
 
+@pytest.mark.slow
 def test_ranks_drop_different_values_and_resume_with_the_same(two: dict[str, list[Any]], folder: Path) -> None:
     first, second = two["dropout"]
     assert same(first, second)
@@ -123,6 +127,7 @@ def test_ranks_drop_different_values_and_resume_with_the_same(two: dict[str, lis
     assert by_itself["whole"]["loss"] != pytest.approx(first["whole"]["loss"], rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ranks.TASKS)
 def test_ranks_share_the_batches_of_every_kind_of_task(
     two: dict[str, list[Any]], tasks: dict[str, Any], name: str

@@ -119,6 +119,7 @@ def gap(folder: Path, model: nn.Module, objective: Objective, batch: dict[str, T
         return HiddenStates(teacher, 1.0, "fp32").loss(model.eval()(**batch, output_hidden_states=True), batch).item()
 
 
+@pytest.mark.slow
 def test_hidden_states_come_closer(
     model_folder: Path, data: ClassificationData, objective: Objective, tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def few(data: ClassificationData) -> ClassificationData:
     return replace(data, train=sentences(80, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "teacher", "weight"),
     [
@@ -165,6 +167,7 @@ def test_hidden_states_are_matched_where_examples_are_passed_over_five_times(
     assert result.info.spec["teacher"]["hidden_states"] == weight
 
 
+@pytest.mark.slow
 def test_a_second_run_that_matches_hidden_states_trains_at_once(
     model_folder: Path, few: ClassificationData, tmp_path: Path
 ) -> None:

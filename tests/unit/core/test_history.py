@@ -87,6 +87,7 @@ def test_metrics_without_a_number_are_left_out() -> None:
     assert curve.history().evaluations[0].metrics == {"accuracy": 0.5}
 
 
+@pytest.mark.slow
 def test_the_history_is_what_happened(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     heard = Listener()
     result = compress(model_folder, data, density=0.2, training=EVALUATED, callback=heard)
@@ -141,6 +142,7 @@ def test_the_kept_have_the_greater_scores(model_folder: Path, data: Classificati
     assert max(i for i, n in enumerate(counts["pruned"]) if n) <= min(i for i, n in enumerate(counts["kept"]) if n)
 
 
+@pytest.mark.slow
 def test_a_dense_phase_that_ends_early_is_judged_where_it_ended(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -155,6 +157,7 @@ def test_a_dense_phase_that_ends_early_is_judged_where_it_ended(
         assert heard.evaluations["dense"][-1] == 4
 
 
+@pytest.mark.slow
 def test_interruptions_leave_no_trace(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     options: dict[str, Any] = {"density": 0.2, "training": EVALUATED}
     whole = compress(model_folder, data, **options).history
@@ -164,6 +167,7 @@ def test_interruptions_leave_no_trace(model_folder: Path, data: ClassificationDa
     assert compress(model_folder, data, checkpoint=tmp_path / "c", **options).history == whole
 
 
+@pytest.mark.slow
 def test_a_dense_baseline_from_the_cache_has_its_curve(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_a_model_that_is_not_fine_tuned_is_trained_as_usual(model_folder: Path, 
     assert all(torch.equal(value, plain.model.state_dict()[name]) for name, value in result.model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_it_is_the_baseline_that_a_student_would_have_of_its_own(fine_tuned: Path, data: ClassificationData) -> None:
     options: dict[str, Any] = {"density": 0.3, "teacher": None, "training": QUICK}
     own = compress(fine_tuned, data, **options)

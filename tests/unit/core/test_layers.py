@@ -197,6 +197,7 @@ def test_bypassed_layers_have_gradients_of_zero(bert_config: Callable[..., Any],
     assert not any(grad.any() for grad in removed if grad is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RANKING)
 def test_a_run_gives_a_model_of_fewer_layers(
     model_folder: Path, data: ClassificationData, tmp_path: Path, name: str
@@ -223,6 +224,7 @@ def test_a_run_gives_a_model_of_fewer_layers(
     assert 0 <= result.metrics["eval/accuracy"] <= 1
 
 
+@pytest.mark.slow
 def test_every_way_to_open_the_artifact(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     result = compress(model_folder, data, method="magnitude", density=0.25, **OPTIONS)
     result.save(tmp_path / "out")
@@ -239,6 +241,7 @@ def test_every_way_to_open_the_artifact(model_folder: Path, data: Classification
     assert exported.difference < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["movement", "magnitude", "platon"])
 @pytest.mark.parametrize("teacher", [None, Teacher(hidden_states=1.0)], ids=["", "hidden states"])
 def test_an_interrupted_run_ends_as_one_that_is_not(

@@ -41,6 +41,7 @@ def test_the_warmup_is_a_setting(warmup: float, factors: list[float]) -> None:
         Training(lr_warmup=1.5)
 
 
+@pytest.mark.slow
 def test_a_run_uses_its_warmup(model_folder: Path, data: ClassificationData) -> None:
     def weights(**options: Any) -> Tensor:
         training = Training(max_steps=4, batch_size=16, learning_rate=RATE, **options)

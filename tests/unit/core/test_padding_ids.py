@@ -48,6 +48,7 @@ def as_a_user(model: Any, folder: Path, texts: list[str] = TEXTS) -> list[list[f
         return model(**tokenizer(texts, padding=True, return_tensors="pt")).logits.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted((RIGHT | LEFT).keys() - {"squeezebert"}))  # its blocks have no matrices
 def test_an_artifact_computes_what_the_given_model_does(save: Callable[..., Path], tmp_path: Path, name: str) -> None:
     model = given(name)
@@ -70,17 +71,20 @@ def test_an_artifact_computes_what_the_given_model_does(save: Callable[..., Path
     assert ("texts are padded with the tokenizer's" if kept else "the outputs are the same") in note
 
 
+@pytest.mark.slow
 def test_equal_ids_need_no_note(save: Callable[..., Path], objective: Objective) -> None:
     loaded = load_model(find_model(save(given("roberta", pad_token_id=0)), None), objective, seed=0)
     assert not loaded.notes
 
 
+@pytest.mark.slow
 def test_a_decoder_without_an_id_takes_that_of_the_tokenizer(save: Callable[..., Path], objective: Objective) -> None:
     loaded = load_model(find_model(save(given("gpt2", pad_token_id=None)), None), objective, seed=0)
     assert loaded.config.pad_token_id == 0
     assert not loaded.notes
 
 
+@pytest.mark.slow
 def test_a_padding_token_that_ends_every_text_is_refused(save: Callable[..., Path], objective: Objective) -> None:
     folder = save(given("llama", pad_token_id=None))
     ends = transformers.AutoTokenizer.from_pretrained(folder)

@@ -113,6 +113,7 @@ def test_gradient_checkpointing_changes_nothing_but_memory(model_folder: Path, o
         torch.testing.assert_close(states[1][name], value, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method")
 def test_a_compiled_model_learns_the_same(

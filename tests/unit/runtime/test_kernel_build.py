@@ -34,6 +34,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, **leaks, "LD_PRELOAD": runtime, "MVPRUNE_TEST_LIBRARY": str(library)}
 
 
+@pytest.mark.slow
 def test_the_kernel_is_clean_under_sanitizers(sanitized: dict[str, str]) -> None:
     tests = [str(Path(__file__).with_name(name)) for name in (*KERNEL_TESTS, "test_passes.py")]
     options = ["-q", "--noconftest", "-p", "no:cacheprovider", "-k", "not environment"]
@@ -43,6 +44,7 @@ def test_the_kernel_is_clean_under_sanitizers(sanitized: dict[str, str]) -> None
     assert " passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_sanitizers_would_tell(sanitized: dict[str, str]) -> None:
     code = (
         "import numpy as np, os, pathlib; from mvprune.runtime import kernel\n"

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from mvprune.data.loading import ClassificationData
@@ -13,6 +14,7 @@ from mvprune_core.methods import _found
 PAGE = Path(__file__).parents[4] / "contributing" / "method.md"
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_prunes_a_model(model_folder: Path, data: ClassificationData) -> None:
     example, use = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     space: dict[str, Any] = {"__name__": "example"}

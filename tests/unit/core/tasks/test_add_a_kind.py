@@ -96,6 +96,7 @@ def write(path: Path, count: int, seed: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_files_are_a_kind_of_task(packages: Path, model_folder: Path, tmp_path: Path) -> None:
     train, dev, out = write(tmp_path / "train.tsv", 300, 1), write(tmp_path / "dev.tsv", 60, 2), tmp_path / "artifact"

@@ -68,6 +68,7 @@ def test_values_in_the_right_order_raise_no_doubt() -> None:
     assert value_doubt(np.array([1.0, 2.0, 2.5]), np.array([1.0, 2.0, 3.0])) is None
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_with_swapped_labels_is_in_the_notes(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(masked: PreTrainedTokeni
     )
 
 
+@pytest.mark.slow
 def test_compresses_and_fills_in(
     tmp_path: Path, masked: PreTrainedTokenizerFast, bert_config: Callable[..., Any]
 ) -> None:

@@ -59,6 +59,7 @@ def as_file(path: Path, split: tuple[Question, ...]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_compresses_and_answers(
     save: Callable[..., Path], bert_config: Callable[..., Any], squad: QuestionAnsweringData, tmp_path: Path
 ) -> None:

@@ -201,6 +201,7 @@ def test_metrics_are_those_counted_by_hand() -> None:
     assert entity_metrics([["O"]], [["O"]], names)["accuracy"] == 1
 
 
+@pytest.mark.slow
 def test_compresses_and_finds_entities(
     save: Callable[..., Path], bert_config: Callable[..., Any], data: TokenClassificationData
 ) -> None:
