@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ from mvprune.sources.references import Roots
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import sweep_pb2
 from mvprune_service.api.sweep_plan import Surroundings, plan_extension, plan_sweep
+from mvprune_service.data_checks import DataChecks
 
 from .gym import BASE
 
 VALUES: list[Any] = [["x"], [], [["x"]], [1, True], {}, {"a": [1]}, "x", "", "job:", True, 0, -1, 1.5, 1e300, None]
-AROUND = Surroundings(Roots(), None)
+AROUND = Surroundings(Roots(), None, None, DataChecks(), "p", math.inf)
 PLACES = {"axis": "axes[0].values[0]", "drawn": "axes[0].values[0]", "point": "points[0]"}
 
 
