@@ -134,7 +134,7 @@ def test_relative_paths_begin_at_the_file(fake: Fake, mvpctl: Mvpctl, tmp_path: 
     write_bert(tmp_path / "big")
     for train in (tmp_path / "folder" / "data" / "train.tsv", tmp_path / "other" / "dev.tsv"):
         train.parent.mkdir()
-        train.write_text(f"text\tlabel\n{train}\t1\n")
+        train.write_text(f"text\tlabel\n{train}\t1\n{train}, too\t0\n")
     file = tmp_path / "folder" / "job.yaml"
     file.write_text(
         f"model: model\nteacher: ../big\ntrain: data/train.tsv\nvalidation: {tmp_path}/other/dev.tsv\ndensity: 0.1\n"
@@ -406,8 +406,9 @@ def test_the_documented_file_and_its_mistakes(
     Uploads(fake)
     write_bert(tmp_path / "my-model")
     (tmp_path / "data").mkdir()
-    for name in ("train.jsonl", "dev.tsv"):
-        (tmp_path / "data" / name).write_text(name)
+    rows = [{"text": "good", "label": 1}, {"text": "bad", "label": 0}]
+    (tmp_path / "data" / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "data" / "dev.tsv").write_text("text\tlabel\ngood\t1\nbad\t0\n")
     spec = sent(fake, mvpctl, "-f", "job.yaml").spec
     assert (spec.target_density, spec.soft_movement.schedule.warmup, spec.training.learning_rate) == (0.03, 0.1, 3e-5)
     for right, wrong in (("density:", "densty:"), ("soft_movement", "movment"), (": 2h", ": 2 hours")):

@@ -54,7 +54,7 @@ def test_an_artifact_that_is_deleted_is_left_out(fake: Fake, mvpctl: Mvpctl, tmp
 
     fake.answers["GetArtifact"] = gone
     outcome = mvpctl("sweep", "report", "s1", str(tmp_path / "report"))
-    note = "note: the artifact of point 1 is deleted: its layers and masks are left out\n"
+    note = "note: the artifact of point 2 is deleted: its layers and masks are left out\n"
     assert (outcome.code, outcome.err) == (0, note)
     assert (tmp_path / "report" / "report.html").exists()
 
