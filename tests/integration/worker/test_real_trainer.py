@@ -212,7 +212,7 @@ def test_a_full_disk_is_neither_the_datas_fault_nor_a_crash(tmp_path: Path) -> N
         os.close(write_end)
         trainer.stdin.write(b"{}\n")
         trainer.stdin.flush()
-        [event] = map(json.loads, events)
+        [event] = [event for event in map(json.loads, events) if "reason" in event]
     assert event["reason"] == "DISK_FULL"
     assert "No space left" in event["message"]
 

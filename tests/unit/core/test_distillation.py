@@ -207,7 +207,9 @@ def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
     assert first.phases == ["loading", "dense", "evaluating", "teaching", "pruning", "evaluating"]
     evaluated = [("evaluating", done, 200) for done in (64, 128, 192, 200)]
     taught = [("teaching", done, 400) for done in (*range(64, 400, 64), 400)]
-    assert first.read == [*evaluated, *taught, *evaluated, *evaluated]  # with fp16 and with int8 embeddings
+    before = [*evaluated, *taught]
+    # With fp16 and with int8 embeddings; rounding on this machine decides whether int8 for the words only is tried too.
+    assert first.read in [before + evaluated * times for times in (2, 3)]
     two = compress(model_folder, data, density=0.3, teacher=Teacher(), callback=second, **options)
     assert second.phases == ["loading", "pruning", "evaluating"]
     assert two.metrics == one.metrics
