@@ -157,8 +157,11 @@ def turn_away(tx: Tx, fence: Fence, failure: Failure) -> None:
 
 
 def offer(tx: Tx, fence: Fence, manifest_sha256: str, *, actor: str) -> None:
-    """RUNNING → FINALIZING. Repeating it is harmless. Raises StaleLease."""
+    """RUNNING → FINALIZING; STARTING too if it is not the worker that says so. Repeating it is harmless. Raises
+    StaleLease."""
     job, attempt = fenced(tx, fence)
+    if actor == WORKER:
+        check_claimed(attempt.state)
     if attempt.manifest_sha256 == manifest_sha256:
         return
     _report(tx, job, Command.OFFER, actor, {"manifest": manifest_sha256})

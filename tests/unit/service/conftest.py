@@ -51,6 +51,9 @@ class Call:
     def invocation_metadata(self) -> tuple[()]:
         return ()
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
 
 class ScriptedExecutor:
     """An executor that shows what a real one cannot be made to show on demand: silence, loss, strange answers."""

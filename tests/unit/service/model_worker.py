@@ -34,6 +34,9 @@ class Call:
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return self._metadata
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
 
 class Worker:
     """A supervisor with its trainer. `resumed` is called with what each claim was answered."""

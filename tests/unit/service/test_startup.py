@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mvprune_service.api.threads import Threads
 from mvprune_service.config import Settings
 from mvprune_service.resources import Resources
 from mvprune_service.service import Service
@@ -123,11 +124,12 @@ async def test_a_stop_ends_the_threads_of_every_component(tmp_path: Path) -> Non
     before = set(threading.enumerate())
     async with Service(settings) as service:
         owners = [close.__self__ for close in service.components.closing]  # type: ignore[attr-defined]
-        for owner in owners:
-            await owner._threads.run(int)
+        threads = [owner._threads for owner in owners if isinstance(owner._threads, Threads)]
+        for each in threads:
+            await each.run(int)
         began = _new_pools(before)
         assert began >= {"artifacts", "catalog", "lost-chunks", "submit", "sweep", "uploads", "db-read"}
-        slow = asyncio.ensure_future(owners[0]._threads.run(time.sleep, 0.5))
+        slow = asyncio.ensure_future(threads[0].run(time.sleep, 0.5))
         await asyncio.sleep(0.1)
     assert slow.done(), "what runs is waited for"
     assert _new_pools(before) == set()

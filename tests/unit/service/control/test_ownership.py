@@ -168,7 +168,7 @@ async def test_garbage_waits_for_the_delay(
     assert await ours.quarantined() == set(), "all of it is young"
     await ours.collect(GRACE_US / SECOND / DAY)
     assert await ours.quarantined() == set(OLD)
-    (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    (warning,) = [record for record in caplog.records if "went into quarantine" in record.message]
     assert "1 artifacts, and 3 objects (21 B) in all, went into quarantine: no job refers to them" in warning.message
     assert "are deleted in 3 days" in warning.message
     found = await ours.db.read(quarantined)

@@ -125,6 +125,9 @@ class _Caller:
     def invocation_metadata(self) -> Any:
         return (("authorization", f"Bearer {self._secret}"),)
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
 
 @pytest.fixture
 def school(

@@ -143,6 +143,9 @@ class Attempt:
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return (("authorization", f"Bearer {self.secret}"),)
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
     async def claim(self) -> worker_pb2.ClaimAttemptResponse:
         request = worker_pb2.ClaimAttemptRequest(lease=self.lease, runner_id="r", version=mvprune.__version__)
         return await self.servicer.ClaimAttempt(request, self)  # type: ignore[arg-type]
