@@ -88,7 +88,7 @@ def test_a_run_outlives_a_full_disk(model_folder: Path, data: ClassificationData
     options: dict[str, Any] = {"density": 0.3, "dense_baseline": False}
     whole = compress(model_folder, data, training=QUICK, **options)
     options |= {"checkpoint": tmp_path / "checkpoint", "checkpoint_seconds": 0.0, "callback": (kept := Kept())}
-    with full_disk(1000), pytest.warns(RuntimeWarning, match="the checkpoint cannot be written"):
+    with full_disk(20_000), pytest.warns(RuntimeWarning, match="the checkpoint cannot be written"):
         survived = compress(model_folder, data, training=QUICK, **options)
     assert survived.metrics == whole.metrics
     assert kept.steps == []
