@@ -16,6 +16,7 @@ from mvprune.cli._sweep_submission import axes_of
 from mvprune.cli._text import clean
 from mvprune.cli._uploads import sending
 from mvprune.common.exceptions import InvalidArgument
+from mvprune.common.units import counted
 from mvprune.spec.sweep_settings import CHANGEABLE, POINTS, SETTINGS
 
 
@@ -78,7 +79,7 @@ Points that the sweep has already are not added again."""
 
     def text() -> None:
         added = extended.counts.total - sweep.counts.total
-        print(clean(f"valid: {added:,} new point{'s' if added != 1 else ''}; nothing was added"))
+        print(clean(f"valid: {counted(added, 'new point')}; nothing was added"))
         for note in extended.notes[len(sweep.notes) :]:
             print(clean(f"note: {note}"))
         if extended.estimate:

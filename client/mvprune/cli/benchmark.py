@@ -10,7 +10,7 @@ from mvprune.cli._errors import LocalRefusal
 from mvprune.cli._local import refusals
 from mvprune.cli._output import answer, print_fields, print_table
 from mvprune.cli._types import positive_number, seconds
-from mvprune.common.units import size
+from mvprune.common.units import counted, size
 
 if TYPE_CHECKING:
     from mvprune.runtime import Latency
@@ -63,7 +63,7 @@ def _print(found: Latency) -> None:
     layers = ", ".join(f"{count} {backend}" for backend, count in found.layers.items())
     print_fields(
         [
-            ("a call", f"{found.batch} x {found.tokens} tokens, {_counted(found.threads, 'thread')}"),
+            ("a call", f"{found.batch} x {found.tokens} tokens, {counted(found.threads, 'thread')}"),
             ("linear layers", layers),
             ("kernel", found.isa or "none"),
             ("activations", found.activations),
@@ -80,7 +80,3 @@ def _milliseconds(seconds: float) -> str:
 
 def _smaller(found: Latency) -> str:
     return f"{found.dense_bytes / found.sparse_bytes:.2f}x"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

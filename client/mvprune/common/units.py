@@ -46,6 +46,11 @@ def count(number: float) -> str:
     return f"{number:.0f}"
 
 
+def counted(number: int, what: str) -> str:
+    """1, "job" → "1 job"; 1200, "job" → "1,200 jobs"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def size(number: int) -> str:
     """24117248 → "24.1 MB"."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from google.protobuf.duration_pb2 import Duration
 
 import mvprune
+from mvprune.common.units import counted
 from mvprune.v1 import admin_pb2
 from mvprune_service.api import mapping
 from mvprune_service.clock import SECOND, Clock, system_clock
@@ -104,7 +105,9 @@ class StatusReporter:
         """Returns True, or raises WorkersWithoutStore."""
         failed = await db.read(overview.store_failures, self._clock() - _RECENT_US)
         if failed.attempts:
-            raise WorkersWithoutStore(f"{failed.attempts} attempts of the last hour ended; the last one: {failed.last}")
+            raise WorkersWithoutStore(
+                f"{counted(failed.attempts, 'attempt')} of the last hour ended; the last one: {failed.last}"
+            )
         return True
 
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 
 from mvprune.common import tracing
+from mvprune.common.units import counted
 from mvprune.v1 import job_pb2
 from mvprune_service.control.loop import for_each
 from mvprune_service.control.ownership import Ownership
@@ -62,7 +63,7 @@ class Dispatcher:
             try:
                 await self._ownership.cover()
             except StoreUnavailable as error:
-                log.warning("%d attempts wait for the store: %s", len(uids), error)
+                log.warning("waiting for the store with %s: %s", counted(len(uids), "attempt"), error)
                 return
         self._covered = uids
         await for_each(attempts, self._dispatch, (ExecutorUnavailable,))

@@ -64,7 +64,10 @@ RULES: Mapping[FailureReason, Rule] = MappingProxyType(
         FailureReason.NAN_LOSS: Rule(Retry.NEVER, "the loss became NaN or infinite; try a smaller learning rate"),
         FailureReason.OUT_OF_MEMORY: Rule(Retry.SMALLER_BATCH, "out of memory; try smaller batches or more memory"),
         FailureReason.DENSITY_NOT_REACHED: Rule(Retry.NEVER, "the target density was not reached"),
-        FailureReason.ARTIFACT_CORRUPT: Rule(Retry.NEVER, "the uploaded artifact is incomplete or corrupt"),
+        FailureReason.ARTIFACT_CORRUPT: Rule(
+            Retry.NEVER,
+            "the artifact is incomplete, damaged, or computes something else than the model that was evaluated",
+        ),
         FailureReason.STORE_UNAVAILABLE: Rule(Retry.ALWAYS, "the artifact store could not be reached"),
         FailureReason.WORKER_LOST: Rule(Retry.ALWAYS, "the worker disappeared"),
         FailureReason.START_TIMEOUT: Rule(Retry.ALWAYS, "the worker did not start in time"),

@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 import transformers
@@ -19,7 +20,9 @@ from transformers import BertForSequenceClassification
 import mvprune.hf  # noqa: F401 (registers the format)
 from mvprune.data.loading import ClassificationData, Split
 from mvprune.data.tasks import get_task
+from mvprune.export import export
 from mvprune_core import CompressionError, Reason, Teacher, Training, compress
+from mvprune_core.evaluation import evaluate
 from mvprune_core.models import Loaded, Source, find_model, load_model
 from mvprune_core.prediction import Predictor
 from mvprune_core.tasks import objective_for
@@ -145,3 +148,27 @@ def test_what_a_classification_replaces_is_said(
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | keys))
     assert note in loaded(folder, data).notes
+
+
+@pytest.mark.parametrize("to", ["dense", pytest.param("onnx", marks=pytest.mark.slow)])
+def test_evaluate_and_exports_have_the_scores_too(
+    one_logit: Callable[..., Path], tmp_path: Path, to: Literal["dense", "onnx"]
+) -> None:
+    data = values(0.0, 1.0)
+    options: dict[str, Any] = {"teacher": None, "training": replace(SHORT, max_steps=8)}
+    compress(one_logit(), data, density=0.5, **options).save(tmp_path / "out")
+    rows = [f"{text}\t{value}" for text, value in zip(data.validation.texts, data.validation.labels, strict=True)]
+    (tmp_path / "own.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    found = evaluate(tmp_path / "out", tmp_path / "own.tsv")
+    assert found.metrics == pytest.approx(found.recorded, abs=1e-5)
+    export(tmp_path / "out", tmp_path / to, to=to)
+    expected = scores(tmp_path / "out")
+    if to == "dense":
+        assert scores(tmp_path / to) == pytest.approx(expected, abs=1e-4)
+        return
+    session = onnxruntime.InferenceSession(tmp_path / to / "model.onnx")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / to)
+    inputs = dict(tokenizer(TEXTS, padding=True, return_tensors="np"))
+    inputs.setdefault("token_type_ids", np.zeros_like(inputs["input_ids"]))
+    logits = session.run(["logits"], inputs)[0]
+    assert (1 / (1 + np.exp(-logits[:, 0]))).tolist() == pytest.approx(expected, abs=1e-4)

@@ -224,7 +224,7 @@ async def test_no_attempt_starts_while_the_store_is_away(ground: Ground, caplog:
     await ground.jobs.create("a")
     await ground.plane.dispatch()
     assert ground.plane.executor.launches == {}
-    assert "1 attempts wait for the store: no answer" in caplog.text
+    assert "waiting for the store with 1 attempt: no answer" in caplog.text
     ground.clock.pass_seconds(61)
     await ground.plane.watch_until_reported()
     job = await ground.jobs.get("a")

@@ -26,7 +26,7 @@ async def test_workers_that_cannot_use_the_store_are_a_problem_for_an_hour(plane
     assert await problem(plane) == ""
     failure = Failure(FailureReason.STORE_UNAVAILABLE, "the artifact store is damaged: move away x")
     await plane.db.write(leases.fail_attempt, fence, failure, actor=WORKER)
-    words = "WorkersWithoutStore: 1 attempts of the last hour ended; the last one: the artifact store is damaged"
+    words = "WorkersWithoutStore: 1 attempt of the last hour ended; the last one: the artifact store is damaged"
     assert (await problem(plane)).startswith(words)
     plane.clock.pass_seconds(3601)
     assert await problem(plane) == ""
