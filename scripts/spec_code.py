@@ -18,9 +18,9 @@ from typing import Any
 
 from spec_parameters import message_flags, read_parameters
 
-from mvprune.spec.annotations import annotation
+from mvprune.spec.annotations import annotation, facts_of
 from mvprune.spec.fields import METHODS, is_duration
-from mvprune.spec.parameter import Kind, Parameter
+from mvprune.spec.parameter import Kind, MethodFacts, Parameter
 from mvprune.spec.schema import schema
 from mvprune.v1 import job_pb2
 
@@ -56,9 +56,11 @@ def table() -> str:
         "# fmt: off",
         '"""The parameters of a job."""',
         "from __future__ import annotations",
-        "from mvprune.spec.parameter import Bound, Kind, Parameter",
-        f"METHODS = { ({name: annotation(field).help for name, field in METHODS.items()})!r}",
-        '"""Method name to how the method chooses weights."""',
+        "from mvprune.spec.parameter import Bound, Kind, MethodFacts, Parameter",
+        "METHODS = {one.name: one for one in (",
+        *(f"{_literal(facts_of(field))}," for field in METHODS.values()),
+        ")}",
+        '"""All methods by name."""',
         "PARAMETERS = {one.name: one for one in (",
         *(f"{_literal(one)}," for one in PARAMETERS.values()),
         ")}",
@@ -69,9 +71,9 @@ def table() -> str:
     return _formatted(lines)
 
 
-def _literal(one: Parameter) -> str:
+def _literal(one: Parameter | MethodFacts) -> str:
     given = {name: value for name, value in one._asdict().items() if value != one._field_defaults.get(name)}
-    return f"Parameter({', '.join(f'{name}={_value(value)}' for name, value in given.items())})"
+    return f"{type(one).__name__}({', '.join(f'{name}={_value(value)}' for name, value in given.items())})"
 
 
 def _value(value: Any) -> str:

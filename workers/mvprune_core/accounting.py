@@ -9,8 +9,8 @@ from torch import nn
 
 from mvprune.artifact import Accounting, LayerCount
 from mvprune.common.blocks import in_block
-from mvprune.common.structures import TOLERANCE
 from mvprune.common.units import percent
+from mvprune.spec.structures import TOLERANCE
 from mvprune_core.errors import CompressionError, Reason
 
 _SHOWN = 6  # names in a note

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mvprune.artifact.structures import Structures
-from mvprune.common.structures import problem_with_block_size
+from mvprune.spec.structures import problem_with_block_size
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.matrices import Matrix
 from mvprune_core.selection import materialize

@@ -12,9 +12,9 @@ import torch
 
 from mvprune.artifact import Coding, Values
 from mvprune.common.collection import without_collection
-from mvprune.common.patterns import METHODS as RANKING
-from mvprune.common.patterns import Pattern
 from mvprune.common.suggestions import must_be_one_of
+from mvprune.spec.patterns import Pattern
+from mvprune.spec.rules import problems, value_problems
 from mvprune_core.assembly import Assembly, draft
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.callbacks import Callback, Silent
@@ -29,22 +29,19 @@ from mvprune_core.methods import LockedMask, Method, get_method
 from mvprune_core.metrics import check_packages
 from mvprune_core.models import Source, find_model, load_model
 from mvprune_core.notes import Notes
-from mvprune_core.options import check_fraction
+from mvprune_core.options import given_fields, refuse
 from mvprune_core.plan import Plan, resolve
 from mvprune_core.reopening import try_writing
 from mvprune_core.result import Result, model_source
 from mvprune_core.run import CompressionRun
 from mvprune_core.settings import Training
 from mvprune_core.storage import Cache, Checkpoints
-from mvprune_core.structure_checks import checked_structure
-from mvprune_core.structure_kinds import Structure
+from mvprune_core.structure_kinds import KINDS, Structure, StructureOptions
 from mvprune_core.target_size import OTHERS
 from mvprune_core.tasks import TaskData, objective_for
 
 DEFAULT_METHOD = "soft_movement"
 _CHECKPOINT_SECONDS = 300.0
-_LEAST_BYTES = 1 << 20  # of an artifact
-_MAX_SEED = 2**32 - 1
 
 
 def compress(
@@ -160,48 +157,42 @@ def compress(
         Stopped: `request_stop` was called.
     """
     chosen = get_method(method or (DEFAULT_METHOD if mask_from is None else LockedMask.name))
-    _check_mask(chosen, density, mask_from)
-    parsed = _check_pattern(chosen, density, pattern)
-    structures = checked_structure(
-        chosen,
-        density,
-        structure=structure,
-        structure_density=structure_density,
-        structure_block_size=structure_block_size,
-        structure_fill=structure_fill,
-        pattern=pattern,
-        delta=delta,
-    )
-    if trim_positions and delta:
-        raise ValueError("delta must be False with trim_positions, got True")
-    if target_bytes is not None:
-        _check_target_bytes(target_bytes, embedding_dtype, delta=delta)
-    if density is None and mask_from is None and parsed is None:
-        raise ValueError("density must be given without mask_from or pattern, got None")
-    if density is not None:
-        check_fraction("density", density, "(0, 1]", "it is the fraction of the weights to keep")
-    if not isinstance(seed, int) or not 0 <= seed <= _MAX_SEED:
-        raise ValueError(f"seed must be a whole number from 0 to {_MAX_SEED}, got {seed!r}")
-    for field, patterns in (("include", include), ("exclude", exclude)):
-        if isinstance(patterns, str):
-            raise ValueError(f"{field} must be a list of patterns, such as [{patterns!r}], got {patterns!r}")
+    given = {
+        "density": density,
+        "mask_from": mask_from,
+        "mask_revision": mask_revision,
+        "pattern": pattern,
+        "structure": structure,
+        "structure_density": structure_density,
+        "structure_block_size": structure_block_size,
+        "structure_fill": structure_fill,
+        "include": include,
+        "exclude": exclude,
+        "allow_density_miss": allow_density_miss,
+        "keep_fine_tuned": keep_fine_tuned,
+        "weight_dtype": weight_dtype,
+        "embedding_dtype": embedding_dtype,
+        "trim_vocabulary": trim_vocabulary,
+        "trim_positions": trim_positions,
+        "target_bytes": target_bytes,
+        "delta": delta,
+        "seed": seed,
+        "teacher": _teacher_option(teacher),
+        "baseline": f"job:{dense_baseline.name}" if isinstance(dense_baseline, SharedBaseline) else None,
+    }
+    given |= given_fields(training) | given_fields(chosen) | given_fields(chosen.schedule)
+    given = {name: value for name, value in given.items() if value is not None or name == "seed"}
+    refuse(value_problems(given))
+    refuse(problems(given, chosen.facts, data.task))
     objective = objective_for(data)
     check_packages(objective.imports)
     if teacher == "baseline":
         teacher = Teacher() if objective.outputs and dense_baseline and density != 1 else None
     if teacher is not None and not isinstance(teacher, Teacher):
         raise ValueError(f'teacher must be a Teacher, "baseline" or None, got {teacher!r}')
-    if teacher is not None and not objective.outputs:
-        raise ValueError(f"teacher must be None for {data.task.name}, which cannot be distilled, got a Teacher")
-    if isinstance(dense_baseline, SharedBaseline):
-        if density == 1:
-            raise ValueError("dense_baseline must be False for density 1, got a SharedBaseline")
-        if teacher is not None and teacher.model is None:
-            raise ValueError("teacher must name a model or be None with a SharedBaseline, got the dense baseline")
-    if keep_fine_tuned and density != 1:
-        raise ValueError("keep_fine_tuned must be False with a density below 1, got True")
-    if keep_fine_tuned and teacher is not None:
-        raise ValueError("teacher must be None with keep_fine_tuned, got a Teacher")
+    if isinstance(dense_baseline, SharedBaseline) and teacher is not None and teacher.model is None:
+        raise ValueError("teacher must name a model or be None with a SharedBaseline, got the dense baseline")
+    parsed = None if pattern is None else Pattern.parse(pattern)
     plan = Plan(
         data=data,
         objective=objective,
@@ -210,7 +201,11 @@ def compress(
         mask_from=None if mask_from is None else find_mask(mask_from, mask_revision),
         density=density if parsed is None else parsed.density,
         pattern=parsed,
-        structure=structures,
+        structure=None
+        if structure is None
+        else StructureOptions(
+            structure, structure_density, structure_block_size or KINDS[structure].block_size, structure_fill
+        ),
         training=training,
         teacher=teacher,
         dense_baseline=dense_baseline,
@@ -252,40 +247,13 @@ def compress(
     return result
 
 
-def _check_mask(method: Method, density: float | None, mask_from: str | Path | Source | None) -> None:
-    """Raises ValueError unless method, density and mask go together."""
-    is_locked = isinstance(method, LockedMask)
-    if is_locked and mask_from is None:
-        raise ValueError("mask_from must be given with the method locked_mask, got None")
-    if not is_locked and mask_from is not None:
-        raise ValueError(f"method must be locked_mask, or be left out, with mask_from, got {method.name}")
-    if density == 1 and mask_from is not None:
-        raise ValueError("density must be below 1, or be left out, with mask_from, got 1")
-
-
-def _check_pattern(method: Method, density: float | None, pattern: str | None) -> Pattern | None:
-    """The pattern. Raises ValueError unless pattern, method and density go together."""
-    if pattern is None:
-        return None
-    try:
-        parsed = Pattern.parse(pattern)
-    except ValueError as error:
-        raise ValueError(f"pattern {error}") from None
-    if not method.ranks_weights:
-        raise ValueError(f"method {must_be_one_of(RANKING, method.name)} with a pattern")
-    if density is not None and (problem := parsed.problem_with_density(density)):
-        raise ValueError(f"density {problem}")
-    return parsed
-
-
-def _check_target_bytes(target_bytes: int, embedding_dtype: str | None, *, delta: bool) -> None:
-    """Raises ValueError unless there is something to choose."""
-    if not isinstance(target_bytes, int) or target_bytes < _LEAST_BYTES:
-        raise ValueError(f"target_bytes must be a whole number of at least {_LEAST_BYTES}, got {target_bytes!r}")
-    if embedding_dtype is not None:
-        raise ValueError(f"embedding_dtype must be None with target_bytes, which chooses it, got {embedding_dtype!r}")
-    if delta:
-        raise ValueError("delta must be False with target_bytes, got True")
+def _teacher_option(teacher: Teacher | str | None) -> str | None:
+    """What the rules know of a teacher; None: the default."""
+    if teacher is None:
+        return "none"
+    if not isinstance(teacher, Teacher):
+        return None if teacher == "baseline" else teacher
+    return "baseline" if teacher.model is None else str(teacher.model)
 
 
 def _prepare(

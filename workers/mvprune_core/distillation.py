@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mvprune.spec.rules import value_problems
 from mvprune_core.batching import Examples, Indices
 from mvprune_core.group import ALONE, Group
 from mvprune_core.models import Source
-from mvprune_core.options import check_fraction, check_not_negative, check_positive
+from mvprune_core.options import given_fields, refuse
 from mvprune_core.precision import autocast
 from mvprune_core.settings import Precision
 from mvprune_core.tasks import Objective
@@ -22,6 +23,7 @@ from mvprune_core.tasks.base import forward_passes
 from mvprune_core.tasks.chance import Doubt
 from mvprune_core.tasks.outputs import DistilledOutput
 
+_WEIGHTS = ("temperature", "alpha", "hidden_states")
 STARTS = ".starts"  # after the name of an output: the first row of each example
 
 
@@ -56,9 +58,7 @@ class Teacher:
     hidden_states: float | None = None
 
     def __post_init__(self) -> None:
-        check_positive("teacher.temperature", self.temperature)
-        check_fraction("teacher.alpha", self.alpha, "[0, 1]")
-        check_not_negative("teacher.hidden_states", self.hidden_states)
+        refuse(value_problems({name: value for name, value in given_fields(self).items() if name in _WEIGHTS}))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune.common.patterns import Pattern
+from mvprune.spec.patterns import Pattern
 from mvprune_core.elementwise import in_parallel
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.matrices import Matrix

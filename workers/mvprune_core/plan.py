@@ -13,10 +13,10 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Base, Coding, ModelSource
 from mvprune.artifact.structures import Structures
-from mvprune.common.patterns import Pattern
-from mvprune.common.structures import LEAST, problem_with_density
-from mvprune.data.run_length import COOLDOWN, LONG_COOLDOWN, preset_note, too_short
+from mvprune.data.run_length import default_cooldown, preset_note, too_short
 from mvprune.sources.model_types import problem_with_checkpointing
+from mvprune.spec.patterns import Pattern
+from mvprune.spec.structures import LEAST, problem_with_density
 from mvprune_core.accounting import check_density
 from mvprune_core.baselines import SharedBaseline
 from mvprune_core.batching import Examples, Indices
@@ -174,11 +174,6 @@ def resolve(plan: Plan, student: Loaded, source: Future[ModelSource], cache: Cac
     selector = _selector(plan, student, structures)
     sizes = [layer.weight.numel() for layer in layers.values()]
     density = _check_density(plan, sizes, selector, notes) if given_mask is None else given_mask.density
-    if training.train_embeddings and plan.method.freezes_weights:
-        raise ValueError(
-            f"training.train_embeddings must be false with the method {plan.method.name}, which trains no weights of "
-            "the model's body, got true"
-        )
     if training.gradient_checkpointing and not student.model.supports_gradient_checkpointing:
         raise CompressionError(
             Reason.UNSUPPORTED_ARCHITECTURE,
@@ -207,11 +202,11 @@ def resolve(plan: Plan, student: Loaded, source: Future[ModelSource], cache: Cac
     settings = training.settings(data.task, getattr(student.config, "hidden_size", BASE_WIDTH), len(train))
     check_speed(plan.device, training.precision)
     total_steps = settings.total_steps(len(train))
-    method = _with_cooldown(_with_global_selection(plan, notes), training)
-    method.schedule.check(total_steps)
+    method = _with_cooldown(_with_selection(plan), training)
+    method.schedule.check(total_steps, method.facts)
     model = source.result()
     baseline = _resolve_baseline(plan, student, model, settings, notes)
-    if training.preset != "short":
+    if training.preset is not None:
         notes.add(preset_note(data.task, len(train), settings.batch_size, training.preset))
     if density < 1 and method.schedule.shape != "one_shot":
         kind = data.task.kind
@@ -254,11 +249,10 @@ def resolve(plan: Plan, student: Loaded, source: Future[ModelSource], cache: Cac
 
 def _with_cooldown(method: Method, training: Training) -> Method:
     """The method with the cooldown that the preset has by default."""
-    schedule = method.schedule
-    if schedule.cooldown is not None or "schedule" not in {field.name for field in fields(method)}:  # type: ignore[arg-type]
+    schedule, has_schedule = method.schedule, "schedule" in {field.name for field in fields(method)}  # type: ignore[arg-type]
+    if schedule.cooldown is not None or schedule.shape == "one_shot" or not has_schedule:
         return method
-    cooldown = LONG_COOLDOWN if training.preset == "long" else COOLDOWN
-    changed: Any = {"schedule": replace(schedule, cooldown=cooldown)}
+    changed: Any = {"schedule": replace(schedule, cooldown=default_cooldown(training.preset or "short"))}
     return replace(method, **changed)  # type: ignore[type-var]
 
 
@@ -301,15 +295,14 @@ def _selector(plan: Plan, student: Loaded, structures: Sequence[Structures]) -> 
     return WEIGHTS if plan.pattern is None else InPattern(plan.pattern)
 
 
-def _with_global_selection(plan: Plan, notes: Notes) -> Method:
-    """The method; where whole structures are pruned, with global selection."""
+def _with_selection(plan: Plan) -> Method:
+    """The method with the selection that it has by default. Structures are always compared in the whole model."""
     method = plan.method
-    if plan.structure is None or not isinstance(method, TopV) or method.selection == "global":
+    if not isinstance(method, TopV):
         return method
-    name = plan.structure.structure
-    notes.add(f"{name} are compared in all blocks together: selection is global, not {method.selection}")
-    changed: Any = {"selection": "global"}
-    return replace(method, **changed)  # type: ignore[type-var]
+    selection = (method.selection or "local") if plan.structure is None else "global"
+    changed: Any = {"selection": selection}
+    return method if method.selection == selection else replace(method, **changed)  # type: ignore[type-var]
 
 
 def _check_density(plan: Plan, sizes: Sequence[int], selector: Selector, notes: Notes) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune.common.selected_layers import select_layers
+from mvprune.spec.selected_layers import select_layers
 from mvprune_core.errors import CompressionError, Reason
 
 

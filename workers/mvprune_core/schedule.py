@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from mvprune.data.run_length import COOLDOWN, EVENTS
-from mvprune_core.options import check_choice, check_fraction
+from mvprune.data.run_length import EVENTS, default_cooldown
+from mvprune.spec.parameter import MethodFacts
+from mvprune.spec.rules import length_problems, schedule_problems, value_problems
+from mvprune_core.options import given_fields, refuse
 
 Shape = Literal["cubic", "linear", "one_shot", "events"]
 
+_ANY = MethodFacts("")
 _FIRST_EVENT = 0.7
 _LOWEST_RATE = 0.1  # learning rate before the next event, relative to the rate after the last one
 
@@ -61,57 +63,21 @@ class Schedule:
     first_event: float | None = None
 
     def __post_init__(self) -> None:
-        check_choice("schedule.shape", self.shape, Shape)
-        self._check_events()
-        if self.shape == "one_shot":
-            check_fraction("schedule.warmup", self.warmup, "[0, 1]")
-            return
-        check_fraction("schedule.warmup", self.warmup, "[0, 1)")
-        check_fraction("schedule.cooldown", self._cooldown, "(0, 1)", "without it the final density is never trained")
-        if self.warmup + self._cooldown >= 1:
-            raise ValueError(
-                "schedule.warmup + schedule.cooldown must be below 1, which leaves steps to prune in, got "
-                f"{self.warmup} + {self._cooldown}"
-            )
+        refuse(value_problems(self._given))
+        refuse(schedule_problems(self._given))
 
-    def _check_events(self) -> None:
-        if self.events is not None and (type(self.events) is not int or self.events < 1):
-            raise ValueError(f"schedule.events must be a whole number of at least 1, got {self.events!r}")
-        if self.first_event is not None:
-            check_fraction("schedule.first_event", self.first_event, "(0, 1)")
-        for name in ("events", "first_event"):
-            if self.shape != "events" and getattr(self, name) is not None:
-                raise ValueError(f"schedule.shape must be events with schedule.{name}, got {self.shape}")
+    def check(self, total_steps: int, method: MethodFacts = _ANY) -> None:
+        """Raises RunTooShort unless each part of the schedule has the steps that it needs.
 
-    def check(self, total_steps: int) -> None:
-        """Raises RunTooShort if the cooldown, or the time between warmup and cooldown, has too few steps."""
-        if self.shape == "one_shot":
-            return
-        warm, cool = self._boundaries(total_steps)
-        if cool < 1:
-            raise RunTooShort(
-                f"schedule.cooldown must be at least one step, got {self._cooldown} of {total_steps} steps; take at "
-                f"least {math.ceil(1 / self._cooldown)} steps or a longer cooldown"
-            )
-        if warm + cool >= total_steps:
-            raise RunTooShort(
-                "schedule.warmup + schedule.cooldown must leave at least one step to prune in, got "
-                f"{self.warmup} + {self._cooldown} of {total_steps} steps; take more steps or shorten them"
-            )
+        Args:
+            total_steps: optimizer steps of the run.
+            method: whether weights may be pruned before the first step depends on it.
+        """
+        refuse(length_problems({"shape": self.shape} | self._given, method, total_steps), RunTooShort)
 
-        if self.shape == "events" and total_steps - warm - cool < self._events - 1:
-            raise RunTooShort(
-                f"schedule.events must be at most {total_steps - warm - cool + 1}, one a step between warmup and "
-                f"cooldown, got {self._events}; take more steps or fewer events"
-            )
-
-    def check_starts_dense(self, total_steps: int, method: str) -> None:
-        """Raises RunTooShort if weights are pruned before the first step, for a method that needs gradients before."""
-        if self.density_at(0, total_steps, 0.0) < 1:
-            raise RunTooShort(
-                f"schedule.warmup must be at least one step with the method {method}, got {self.warmup} of "
-                f"{total_steps} steps; take more steps or a longer warmup"
-            )
+    @property
+    def _given(self) -> dict[str, Any]:
+        return given_fields(self)
 
     def density_at(self, step: int, total_steps: int, density: float) -> float:
         """The density after `step` of `total_steps` updates, in a run that ends at exactly `density`."""
@@ -160,7 +126,7 @@ class Schedule:
 
     @property
     def _cooldown(self) -> float:
-        return COOLDOWN if self.cooldown is None else self.cooldown
+        return default_cooldown() if self.cooldown is None else self.cooldown
 
     @property
     def _events(self) -> int:

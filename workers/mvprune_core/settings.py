@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Literal
 
-from mvprune.common.suggestions import must_be_one_of
 from mvprune.data.run_length import Preset, epochs_of, steps_of
 from mvprune.data.tasks import Task
-from mvprune_core.options import check_choice
+from mvprune.spec.rules import training_problems, value_problems
+from mvprune_core.options import given_fields, refuse
 
 Precision = Literal["fp32", "bf16"]
 
@@ -17,9 +16,6 @@ BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
 # For narrower models, by their greatest width. A pruned MiniLM (384) collapses at 3e-4; BERT-tiny (128) hardly learns
 # at 1e-4.
 _NARROW_LEARNING_RATES = {255: 3e-4, BASE_WIDTH - 1: 1e-4}
-_MAY_BE_ZERO = ("weight_decay", "lr_warmup", "lr_density_exponent")
-_WORDS = ("preset", "precision", "best_metric")
-_WHOLE = ("max_steps", "batch_size", "max_length", "accumulation_steps", "evaluate_every", "patience")
 
 
 @dataclass(frozen=True)
@@ -27,10 +23,10 @@ class Training:
     """Fine-tuning settings; None is the task's default.
 
     Args:
-        preset: length of the training, in place of `max_steps` and `epochs`. short: the task's epochs, and more if
-            these are less than 3,000 steps: enough for 3,000 steps, but at most 30 epochs, and at least 200 steps.
-            paper: the published epochs. long: twice the published epochs, half of them at the final density. See
-            `mvprune.data.run_length`.
+        preset: length of the training, in place of `max_steps` and `epochs`; by default short. short: the task's
+            epochs, and more if these are less than 3,000 steps: enough for 3,000 steps, but at most 30 epochs, and at
+            least 200 steps. paper: the published epochs. long: twice the published epochs, half of them at the final
+            density. See `mvprune.data.run_length`.
         max_steps: optimizer steps, in place of `epochs`.
         epochs: passes over the training data, possibly a fraction; by default those of the preset.
         batch_size: examples per step.
@@ -63,7 +59,7 @@ class Training:
         ValueError: a setting out of range, or contradicting settings.
     """
 
-    preset: Preset = "short"
+    preset: Preset | None = None
     max_steps: int | None = None
     epochs: float | None = None
     batch_size: int | None = None
@@ -85,35 +81,9 @@ class Training:
     lr_density_exponent: float = 1.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is field.default or field.name in _WORDS:
-                continue
-            if isinstance(field.default, bool):
-                if not isinstance(value, bool):
-                    raise ValueError(f"training.{field.name} must be true or false, got {value!r}")
-                continue
-            zero_allowed = field.name in _MAY_BE_ZERO
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)  # YAML 1.1 reads 3e-5 as text
-            if not is_number or not (0 < value < math.inf or (zero_allowed and value == 0)):
-                rule = "a number of at least 0" if zero_allowed else "a positive number"
-                raise ValueError(f"training.{field.name} must be {rule}, got {value!r}")
-            if field.name in _WHOLE and not isinstance(value, int):
-                raise ValueError(f"training.{field.name} must be a whole number, got {value}")
-        if self.lr_warmup > 1:
-            raise ValueError(f"training.lr_warmup must be a fraction from 0 to 1, got {self.lr_warmup}")
-        check_choice("training.precision", self.precision, Precision)
-        check_choice("training.preset", self.preset, Preset)
-        for name in ("max_steps", "epochs"):
-            if self.preset != "short" and getattr(self, name) is not None:
-                raise ValueError(f"training.preset must be short with training.{name}, got {self.preset}")
-        if self.max_steps is not None and self.epochs is not None:
-            raise ValueError("training.max_steps must be given without training.epochs, got both")
-        if self.evaluate_every is None and (self.patience is not None or self.keep_best):
-            name = "patience" if self.patience is not None else "keep_best"
-            raise ValueError(f"training.{name} must be given with training.evaluate_every, got it alone")
-        if self.best_metric is not None and self.patience is None and not self.keep_best:
-            raise ValueError("training.best_metric must be given with patience or keep_best, got it alone")
+        given = given_fields(self)
+        refuse(value_problems(given))
+        refuse(training_problems(given))
 
     def settings(self, task: Task, hidden_size: int = BASE_WIDTH, examples: int | None = None) -> Settings:
         """These settings with all defaults, which depend on the task, the model's width and the number of examples.
@@ -121,12 +91,11 @@ class Training:
         Raises:
             ValueError: best_metric is not a metric of the task.
         """
-        if self.best_metric not in (None, *task.metrics):
-            raise ValueError(f"training.best_metric {must_be_one_of(task.metrics, str(self.best_metric))}")
+        refuse(training_problems(given_fields(self), task))
         narrow = (rate for width, rate in _NARROW_LEARNING_RATES.items() if hidden_size <= width)
         usual_rate = next(narrow, task.learning_rate)
         batch_size = self.batch_size or task.batch_size
-        usual_epochs = epochs_of(task, None if self.max_steps else examples, batch_size, self.preset)
+        usual_epochs = epochs_of(task, None if self.max_steps else examples, batch_size, self.preset or "short")
         given = asdict(self)
         del given["preset"]  # epochs replace it
         given |= {

@@ -11,8 +11,8 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact.structures import Structures, find_layers, find_structures, shares_layers
-from mvprune.common.structures import BLOCK_SIZE, Part, problem_with_selection, problem_with_structure
-from mvprune.common.structures import KINDS as REMOVED
+from mvprune.spec.structures import BLOCK_SIZE, Part, problem_with_selection, problem_with_structure
+from mvprune.spec.structures import KINDS as REMOVED
 from mvprune_core.blocks import BlocksAndUnits, check_block_size
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.layers import WholeLayers

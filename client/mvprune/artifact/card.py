@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from mvprune.artifact.manifest import Accounting, ResultInfo
 from mvprune.common.metrics import LATENCY_MS, LATENCY_RATIO
-from mvprune.common.structures import GATED
 from mvprune.common.units import percent, size
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.sources.schemes import shown
+from mvprune.spec.parameters import METHODS
 
 CARD_FILE = "README.md"
 
@@ -196,7 +196,7 @@ def structures_of(info: ResultInfo) -> str:
         return ""
     words = structure.lower().replace("_", " ")
     inside = f", sparse inside the {percent(density)} that stay" if isinstance(density, float) else ""
-    if method_name(info) in GATED:
+    if (method := METHODS.get(method_name(info))) and method.is_gated:
         inside = ", one gate each"
     size = info.spec.get("structure_block_size")
     if not isinstance(size, int):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mvprune.common.structures import BLOCKS, LAYER_CLASSES, SHARING, BlockNames, Kind
+from mvprune.spec.structures import BLOCKS, LAYER_CLASSES, SHARING, BlockNames, Kind
 
 _SHARED = [LAYER_CLASSES[name] for name in SHARING]  # blocks that are all layers of their model
 _HEAD_COUNTS = ("num_attention_heads", "n_heads")  # of an attention module, by architecture

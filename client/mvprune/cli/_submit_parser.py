@@ -64,7 +64,7 @@ def submit_parser() -> Parser:
 def group_texts() -> dict[str, str | None]:
     """The groups of options, and what is said about each."""
     texts = {
-        "method": "\n".join(f"  {name:<20}{text}" for name, text in METHODS.items()),
+        "method": "\n".join(f"  {name:<20}{method.help}" for name, method in METHODS.items()),
         "limits": "A TIME is a number with its unit: 90s, 15m, 2h, 7d.",
         "gates": _GATES,
     }

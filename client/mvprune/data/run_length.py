@@ -12,8 +12,7 @@ from mvprune.data.kinds.base import Task
 
 Preset = Literal["short", "paper", "long"]
 
-COOLDOWN, LONG_COOLDOWN = 0.4, 0.5
-"""Fraction of the steps at the final density: of all runs, and of those with the preset long."""
+_COOLDOWN, _LONG_COOLDOWN = 0.4, 0.5
 EVENTS = 4
 """How often a schedule of events prunes, if it names no number."""
 NEEDED_EXAMPLES = {False: 500, True: 2_000}
@@ -48,6 +47,11 @@ def epochs_of(task: Task, examples: int | None, batch_size: int, preset: Preset 
     if preset == "short":
         return epochs
     return max(epochs, task.paper_epochs) * (2 if preset == "long" else 1)
+
+
+def default_cooldown(preset: Preset = "short") -> float:
+    """Fraction of the steps at the final density, of a schedule that names none."""
+    return _LONG_COOLDOWN if preset == "long" else _COOLDOWN
 
 
 def steps_of(epochs: float, examples: int, batch_size: int) -> int:

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from mvprune.artifact.structures import class_name
-from mvprune.common.structures import BERT, BLOCKS, BlockNames
 from mvprune.runtime._layer import ACTIVATIONS, layer_forward
 from mvprune.runtime._linear import KernelLinear, address
 from mvprune.runtime._model import model_forward
 from mvprune.runtime.kernel import Activation
+from mvprune.spec.structures import BERT, BLOCKS, BlockNames
 
 _COPIES_OF_BERT = ("Bert", "Camembert", "Deberta", "DebertaV2", "Electra", "MPNet", "Roberta", "XLMRoberta")
 _FEED_FORWARD = dict(BLOCKS) | {f"{name}Layer": BERT for name in _COPIES_OF_BERT}

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from transformers import activations
 
 from mvprune.artifact.structures import class_name
-from mvprune.common.structures import BLOCKS
 from mvprune.runtime import kernel, layers
 from mvprune.runtime._linear import KernelLinear, address
 from mvprune.runtime.kernel import Activation
+from mvprune.spec.structures import BLOCKS
 
 ACTIVATIONS: dict[type[nn.Module], Activation] = {
     activations.GELUActivation: "gelu",

@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2
 
 from mvprune.spec.fields import METHODS, is_duration
-from mvprune.spec.parameter import Bound
+from mvprune.spec.parameter import Bound, MethodFacts
 from mvprune.v1 import parameter_pb2
 
 
@@ -48,6 +48,14 @@ def group_of(message: Any) -> str:
     """The group of options of the fields of a message that name none; "" where it has none."""
     options = _options().get(message.full_name)
     return str(options.Extensions[parameter_pb2.group]) if options is not None else ""
+
+
+def facts_of(method: Any) -> MethodFacts:
+    """What the contract says about a method, by its field of CompressionSpec."""
+    note = parameter_pb2.MethodFacts()
+    if (options := _options().get(method.message_type.full_name)) is not None:
+        note.CopyFrom(options.Extensions[parameter_pb2.method])
+    return MethodFacts(method.name, annotation(method).help, **{one.name: value for one, value in note.ListFields()})
 
 
 @functools.cache

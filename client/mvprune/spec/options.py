@@ -67,7 +67,7 @@ class MethodOptions(TypedDict, total=False):
             smp; default: 0.01; l0: 0.1, more in short runs; smp: 0.02.
         selection: take the largest of each matrix (local), or of all matrices together (global); for movement,
             magnitude, one_shot_magnitude, random, platon, obert, locked_mask, rigl, sparse_momentum; default:
-            local; platon, obert, locked_mask: global.
+            local; global with structure; platon, obert, locked_mask: global; rigl, sparse_momentum: local.
         initial_scores: what the learned scores are added to; for movement, soft_movement, smp; default: magnitude.
         penalty: strength of the penalty on the scores at the target density; from 0 to 1,000,000; for movement,
             soft_movement, l0, smp; default: no penalty; soft_movement, l0, smp: what suits the model's size.

@@ -51,6 +51,28 @@ class Bound(NamedTuple):
         return f"above {low}, at most {high}" if self.open_low else f"from {low} to {high}"
 
 
+class MethodFacts(NamedTuple):
+    """What rules of a job depend on.
+
+    Attributes:
+        name: of the method.
+        help: how it chooses weights.
+        ranks_weights: any groups of weights can be compared by the importance of their weights.
+        is_gated: it can have one gate for a whole head or unit.
+        freezes_weights: it trains no weights of the model's body.
+        needs_dense_steps: it needs gradients of the dense model before it prunes.
+        shape: of its schedule by default.
+    """
+
+    name: str
+    help: str = ""
+    ranks_weights: bool = False
+    is_gated: bool = False
+    freezes_weights: bool = False
+    needs_dense_steps: bool = False
+    shape: str = "cubic"
+
+
 class Parameter(NamedTuple):
     """One parameter of a job.
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from mvprune.common.patterns import Pattern
-from mvprune.common.selected_layers import select_layers
-from mvprune.common.structures import (
+from mvprune.sources.known_models import Architecture
+from mvprune.sources.model_types import (
+    TRIMMABLE,
+    WITHOUT_CHECKPOINTING,
+    names_outside,
+    problem_with_checkpointing,
+    problem_with_trimming,
+)
+from mvprune.spec.patterns import Pattern
+from mvprune.spec.selected_layers import select_layers
+from mvprune.spec.structures import (
     BLOCK_SIZE,
     KINDS,
     LAYER_CLASSES,
@@ -20,14 +28,6 @@ from mvprune.common.structures import (
     problem_with_density,
     problem_with_selection,
     problem_with_structure,
-)
-from mvprune.sources.known_models import Architecture
-from mvprune.sources.model_types import (
-    TRIMMABLE,
-    WITHOUT_CHECKPOINTING,
-    names_outside,
-    problem_with_checkpointing,
-    problem_with_trimming,
 )
 from mvprune.v1 import job_pb2
 from mvprune_service.api.errors import Violation

@@ -17,6 +17,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
+from mvprune.spec.rules import must_be
 from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.observability.probes import words
@@ -60,9 +61,7 @@ class ApiError(Exception):
 
 def bad(field: str, given: object, rule: str) -> Violation:
     """A violation: the field must be `rule`, which may end in a remedy after a semicolon."""
-    rule, _, remedy = rule.partition("; ")
-    value = str(given) if isinstance(given, int | float) else repr(str(given)[:200])
-    return Violation(field, f"must be {rule}, got {value}" + (f"; {remedy}" if remedy else ""))
+    return Violation(field, must_be(rule, given))
 
 
 def invalid(*violations: Violation) -> ApiError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,16 +34,7 @@ from mvprune.v1 import job_pb2
 from mvprune_service.api import mapping
 from mvprune_service.api.architectures import check_architecture
 from mvprune_service.api.errors import Violation, bad
-from mvprune_service.api.options import (
-    check_baseline,
-    check_density,
-    check_keep_fine_tuned,
-    check_method,
-    check_numbers,
-    check_storage,
-    check_teacher,
-    check_training,
-)
+from mvprune_service.api.options import check_options, check_steps
 from mvprune_service.api.policies import check_gates, check_policy, check_ranks, notes_on_cpus, notes_on_ranks
 from mvprune_service.api.uploaded import Uploaded
 from mvprune_service.data_checks import SECONDS, DataChecks, Files, Problem
@@ -132,27 +124,22 @@ class Checker:
         if self._job_id and not ID_PATTERN.fullmatch(self._job_id):
             self._bad("job_id", self._job_id, ID_RULE)
         self._check_labels()
-        self.violations += check_numbers("job.spec", spec)
-        self.violations += check_density(spec, may_be_of_mask=not self._in_sweep)
-        self.violations += check_storage(spec)
         task = self._check_task(spec)
-        self.violations += check_training(spec.training, task)
-        self.violations += check_keep_fine_tuned(spec)
-        self.violations += check_baseline(spec, task)
         self.violations += check_policy(policy)
         if task is not None:
             self.violations += check_ranks(policy.resources, spec.training.batch_size or task.batch_size)
         self.size = self._check_model("job.spec.model", spec.model)
         if (found := self._models[spec.model, inspect_model].architecture) is not None:
             self.violations += check_architecture(spec, found, in_sweep=self._in_sweep)
+        self.violations += check_options(spec, task, in_sweep=self._in_sweep)
         self._check_revision("job.spec.model_revision", spec.model_revision)
         self._check_mask(spec.locked_mask.mask_from)
         self.violations += check_gates(self._job, task)
         self._check_max_length(task, spec.training)
         if spec.HasField("teacher"):
-            self._check_teacher(task, spec.teacher)
+            self._check_teacher(spec.teacher)
         self._check_data(task, spec)
-        self.violations += check_method(spec, self._steps(task))
+        self.violations += self._check_steps(task)
         if task is not None and not self.violations:
             self.notes += tuple(notes_on_length(spec, task, self._rows))
         self.notes += tuple(notes_on_ranks(policy.resources))
@@ -195,12 +182,15 @@ class Checker:
         except InvalidReference as error:
             self._add(field, f"must be a job whose base model can be read, got one whose artifact is a delta: {error}")
 
-    def _steps(self, task: Task | None) -> int:
-        """The steps of the training; 0 where they are not known."""
-        training = self._job.spec.training
-        if any(violation.field.startswith("job.spec.training") for violation in self.violations):
-            return training.max_steps
-        return known_steps(training, task, self._rows)
+    def _check_steps(self, task: Task | None) -> Iterator[Violation]:
+        """Rules about the number of steps, where it is known and the options that they are about are right."""
+        spec = self._job.spec
+        method = spec.WhichOneof("method")
+        about = ("job.spec.training", f"job.spec.{method}", "job.spec.method")
+        if not any(violation.field.startswith(about) for violation in self.violations) and (
+            steps := known_steps(spec.training, task, self._rows)
+        ):
+            yield from check_steps(spec, steps)
 
     def _add(self, field: str, description: str) -> None:
         self.violations.append(Violation(field, self._roots.describe(description)))
@@ -251,14 +241,10 @@ class Checker:
         except InvalidReference as error:
             self._add(field, str(error))
 
-    def _check_teacher(self, task: Task | None, teacher: job_pb2.Teacher) -> None:
-        self.violations += check_teacher(teacher)
+    def _check_teacher(self, teacher: job_pb2.Teacher) -> None:
         if teacher.WhichOneof("source") == "model":
             self._check_model("job.spec.teacher.model", teacher.model)
         self._check_revision("job.spec.teacher.revision", teacher.revision)
-        if task is not None and task.kind.not_distilled and not teacher.none:
-            given = teacher.WhichOneof("source") or "the dense baseline"
-            self._bad("job.spec.teacher", given, f"none for {task.name}, as {task.kind.not_distilled}")
 
     def _check_mask(self, mask: job_pb2.Mask) -> None:
         """The model or artifact whose zeros are the mask. A job is checked elsewhere, zeros by the worker."""

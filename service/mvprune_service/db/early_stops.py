@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, select
 
+from mvprune.data.run_length import default_cooldown
 from mvprune.data.tasks import LOSSES, get_task
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.db import sweep_records
 from mvprune_service.db.models import JOBS, METRICS
 from mvprune_service.db.sweep_rows import PointRow
 from mvprune_service.domain.early_stop import Curve, hopeless
-from mvprune_service.domain.run_length import default_cooldown
+from mvprune_service.domain.run_length import preset_of
 from mvprune_service.domain.sweeping import PointState
 
 _PRUNING = "pruning"  # the phase whose evaluations count
@@ -63,4 +64,4 @@ def _total_steps(conn: Connection, jobs: Sequence[str]) -> dict[str | None, int]
 def _cooldown(spec: job_pb2.CompressionSpec) -> float:
     options = getattr(spec, str(spec.WhichOneof("method")))
     has_schedule = "schedule" in options.DESCRIPTOR.fields_by_name and options.schedule.HasField("cooldown")
-    return float(options.schedule.cooldown) if has_schedule else default_cooldown(spec.training)
+    return float(options.schedule.cooldown) if has_schedule else default_cooldown(preset_of(spec.training))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mvprune.common.patterns import Pattern
+from mvprune.spec.patterns import Pattern
 from mvprune.v1 import job_pb2
 
 

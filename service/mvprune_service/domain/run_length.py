@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mvprune.data.run_length import COOLDOWN, LONG_COOLDOWN, Preset, epochs_of, preset_note, steps_of, too_short
+from mvprune.data.run_length import Preset, epochs_of, preset_note, steps_of, too_short
 from mvprune.data.tasks import Task
 from mvprune.v1 import job_pb2
 
-_EVENTS = job_pb2.Schedule.EVENTS
-_IN_EVENTS = ("obert",)  # methods that prune in events by default
 _PRESETS: dict[int, Preset] = {
     job_pb2.Training.SHORT: "short",
     job_pb2.Training.PAPER: "paper",
@@ -30,14 +28,9 @@ class Rows(NamedTuple):
     has_pairs: bool
 
 
-def default_cooldown(training: job_pb2.Training) -> float:
-    """The cooldown of a schedule that names none."""
-    return LONG_COOLDOWN if training.preset == job_pb2.Training.LONG else COOLDOWN
-
-
-def shape_of(method: str, schedule: job_pb2.Schedule) -> int:
-    """The shape of a method's schedule, which has one of its own by default."""
-    return schedule.shape or (_EVENTS if method in _IN_EVENTS else job_pb2.Schedule.CUBIC)
+def preset_of(training: job_pb2.Training) -> Preset:
+    """The preset of a training, which may name none."""
+    return _PRESETS.get(training.preset, "short")
 
 
 def notes_on_length(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None) -> Iterator[str]:
@@ -80,7 +73,7 @@ def _steps(training: job_pb2.Training, task: Task, rows: Rows | None) -> int:
     examples, batch_size = _examples(task, rows), training.batch_size or task.batch_size
     if training.max_steps or examples is None:
         return training.max_steps
-    epochs = training.epochs or epochs_of(task, examples, batch_size, _PRESETS.get(training.preset, "short"))
+    epochs = training.epochs or epochs_of(task, examples, batch_size, preset_of(training))
     return steps_of(epochs, examples, batch_size)
 
 
@@ -89,4 +82,4 @@ def _is_one_shot(spec: job_pb2.CompressionSpec) -> bool:
     options = getattr(spec, method)
     if "schedule" not in options.DESCRIPTOR.fields_by_name:
         return True
-    return shape_of(method, options.schedule) == job_pb2.Schedule.ONE_SHOT
+    return bool(options.schedule.shape == job_pb2.Schedule.ONE_SHOT)

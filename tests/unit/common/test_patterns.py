@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mvprune.common.patterns import Pattern
+from mvprune.spec.patterns import Pattern
 
 
 @pytest.mark.parametrize(("text", "kept", "group"), [("2:4", 2, 4), ("1:3", 1, 3), ("63:64", 63, 64)])

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 import torch
+from tests.unit.core.ranking import RANKING
 from tests.unit.core.structure_runs import QUICK, SIDE, TOTAL, bert, by_layer, importance, structure_masks
 from tests.unit.core.training_runs import Recorder
 from torch import Tensor, nn
 from transformers import BertModel
 
 from mvprune.artifact.structures import Structures, find_structures, remove_empty
-from mvprune.common.patterns import METHODS as RANKING
 from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Magnitude, Movement, Reason, compress
 from mvprune_core.blocks import BlocksAndUnits, _Blocks
@@ -206,9 +206,9 @@ def test_weights_inside_blocks_can_be_sparse(four_heads: Path, data: Classificat
     [
         (
             {"structure": "heads"},
-            "structure_block_size must be None without structure blocks_and_units, got 4",
+            "structure_block_size must be unset without structure blocks_and_units, got 4",
         ),
-        ({"structure_block_size": 0}, "structure_block_size must be a whole number of at least 1, got 0"),
+        ({"structure_block_size": 0}, "structure_block_size must be from 1 to 1,024, got 0"),
     ],
 )
 def test_what_does_not_go_together(

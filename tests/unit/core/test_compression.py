@@ -225,7 +225,7 @@ def test_a_metric_that_the_data_does_not_have_is_none_to_go_by(model_folder: Pat
 
 @pytest.mark.parametrize("density", [0, -1, 1.5, float("nan"), "0.1"])
 def test_density_out_of_range_is_refused(model_folder: Path, data: ClassificationData, density: Any) -> None:
-    with pytest.raises(ValueError, match=r"^density must be a fraction in \(0, 1\], got "):
+    with pytest.raises(ValueError, match=r"^density must be (a number )?above 0, at most 1, got "):
         compress(model_folder, data, density=density)
 
 
@@ -290,7 +290,10 @@ def test_folders_may_be_named_by_text(model_folder: Path, data: ClassificationDa
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5, None])
 def test_a_seed_out_of_range_is_refused(model_folder: Path, data: ClassificationData, seed: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^seed must be a whole number from 0 to 4294967295, got {seed}"):
+    with pytest.raises(
+        ValueError,
+        match=rf"^seed must be (a whole number )?from 0 to 4,294,967,295, got {seed}".replace("None", "none"),
+    ):
         compress(model_folder, data, density=0.5, seed=seed)
 
 
@@ -298,7 +301,7 @@ def test_unknown_methods_and_short_runs_are_refused(model_folder: Path, data: Cl
     with pytest.raises(ValueError, match="l0, locked_mask, magnitude, one_shot_magnitude, movement"):
         compress(model_folder, data, method="moovement", density=0.5)
     short = Magnitude(schedule=Schedule(cooldown=0.1))
-    with pytest.raises(ValueError, match="must be at least one step"):
+    with pytest.raises(ValueError, match="must be long enough for a step to prune in"):
         compress(model_folder, data, method=short, density=0.5, training=Training(max_steps=4))
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.core.ranking import RANKING
 from tests.unit.core.structure_runs import QUICK, SIDE, TOTAL, bert, by_layer, structure_masks
 from torch import Tensor, nn
 
 from mvprune.artifact.card import model_card
-from mvprune.common.patterns import METHODS as RANKING
 from mvprune.data.loading import ClassificationData
 from mvprune_core import Magnitude, Movement, Schedule, compress
 from mvprune_core.blocks import BlocksAndUnits
@@ -127,14 +127,14 @@ def test_a_run_gives_a_smaller_dense_model(
     [
         (
             {"structure": "heads_and_units", "structure_block_size": None},
-            "structure_fill must be False without structure blocks_and_units, got True; take that structure",
+            "structure_fill must be unset without structure blocks_and_units, got 'true'; give that structure",
         ),
         (
             {"structure": None, "structure_block_size": None},
-            "structure_fill must be False without structure blocks_and_units, got True; take that structure",
+            "structure_fill must be unset without structure blocks_and_units, got 'true'; give that structure",
         ),
-        ({"structure_density": 0.5}, "structure_fill must be False with structure_density, which prunes what stays"),
-        ({"density": 1}, "structure_fill must be False with density 1, at which nothing is pruned, got True"),
+        ({"structure_density": 0.5}, "structure_fill must be unset with structure_density, which prunes what stays"),
+        ({"density": 1}, "structure_fill must be unset with density 1, at which nothing is pruned, got 'true'"),
     ],
 )
 def test_what_does_not_go_together(

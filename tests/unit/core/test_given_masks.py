@@ -183,7 +183,7 @@ def test_a_rewind_outside_of_the_run_is_refused(
     artifact: Path, model_folder: Path, data: ClassificationData, rewind: float
 ) -> None:
     method = LockedMask(initial_weights="model", rewind=rewind)
-    with pytest.raises(RunTooShort, match=f"rewind must be at least one step, .*got {rewind} of 30 steps"):
+    with pytest.raises(RunTooShort, match=f"rewind must be at least one of the 30 steps, .*got {rewind}"):
         compress(model_folder, data, method=method, mask_from=artifact, **QUICK)
 
 
@@ -264,10 +264,13 @@ def test_a_density_above_that_of_the_mask_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "locked_mask", "density": 0.1}, "mask_from must be given with the method locked_mask, got None"),
-        ({"method": "magnitude", "mask_from": "m"}, "method must be locked_mask, or be left out, with mask_from"),
-        ({}, "density must be given without mask_from or pattern, got None"),
-        ({"mask_from": "m", "density": 1}, "density must be below 1, or be left out, with mask_from, got 1"),
+        (
+            {"method": "locked_mask", "density": 0.1},
+            "mask_from must be a model with zeros, .* with the method locked_mask, got none",
+        ),
+        ({"method": "magnitude", "mask_from": "m"}, "method must be locked_mask, or unset, with mask_from"),
+        ({}, "density must be above 0, at most 1, got none"),
+        ({"mask_from": "m", "density": 1}, "density must be below 1 or unset with mask_from, got 1"),
     ],
 )
 def test_arguments_that_contradict_each_other_are_refused(

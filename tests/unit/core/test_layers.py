@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from tests.unit.core.masks import NoCopies, new_masks, update
+from tests.unit.core.ranking import RANKING
 from tests.unit.core.test_resume import StopIn, same
 from tests.unit.core.training_runs import Recorder, settings
 from torch import Tensor, nn
@@ -20,7 +21,6 @@ import mvprune.hf  # noqa: F401 (registers the format)
 from mvprune.artifact import load
 from mvprune.artifact.inspection import inspect
 from mvprune.artifact.structures import Structures, find_layers, remove_empty_layers
-from mvprune.common.patterns import METHODS as RANKING
 from mvprune.data.loading import ClassificationData
 from mvprune.export import export
 from mvprune.runtime import load as load_in

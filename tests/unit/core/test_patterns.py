@@ -13,15 +13,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.core.masks import NoCopies, new_masks, update
+from tests.unit.core.ranking import RANKING
 from tests.unit.core.test_resume import StopIn, same
 from tests.unit.core.training_runs import Recorder
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import load
-from mvprune.common.patterns import METHODS as RANKING
-from mvprune.common.patterns import Pattern
 from mvprune.data.loading import ClassificationData
+from mvprune.spec.patterns import Pattern
 from mvprune_core import METHODS, SMP, CompressionError, Magnitude, Movement, Reason, Stopped, Training, compress
 from mvprune_core.masking import Masks
 from mvprune_core.patterns import InPattern, _among_equals, largest_of_groups
@@ -169,9 +169,15 @@ def test_another_pattern_is_another_run(model_folder: Path, data: Classification
     [
         ({"pattern": "4:2"}, "pattern must be N:M with 1 <= N < M <= 64, got '4:2'"),
         ({"pattern": "2:4", "density": 0.3}, "density must be 0.5 with the pattern 2:4, got 0.3; give 0.5"),
-        ({"pattern": "2:4", "method": "l0"}, "method must be one of movement, .*, got 'l0' with a pattern"),
-        ({"pattern": "2:4", "method": SMP()}, "method must be one of movement, .*, got 'smp' with a pattern"),
-        ({}, "density must be given without mask_from or pattern, got None"),
+        (
+            {"pattern": "2:4", "method": "l0"},
+            "pattern must be unset with the method l0, got '2:4'; take one of .*movement",
+        ),
+        (
+            {"pattern": "2:4", "method": SMP()},
+            "pattern must be unset with the method smp, got '2:4'; take one of .*movement",
+        ),
+        ({}, "density must be above 0, at most 1, got none"),
     ],
 )
 def test_what_does_not_go_together(

@@ -58,13 +58,14 @@ def test_starts_dense_and_ends_at_the_target(total: int, warmup: float, cooldown
     [
         ("schedule.warmup", {"warmup": -0.1}),
         ("schedule.warmup", {"warmup": float("nan")}),
-        ("schedule.warmup", {"warmup": 1.0}),
+        ("schedule", {"warmup": 1.0}),
         ("schedule.cooldown", {"cooldown": 0.0}),
         ("schedule.cooldown", {"cooldown": 1.5}),
         ("schedule.shape", {"shape": "square"}),
         ("schedule.warmup", {"shape": "one_shot", "warmup": 1.1}),
         ("schedule.cooldown", {"shape": "linear", "cooldown": 0.0}),
-        (r"schedule\.warmup \+ schedule\.cooldown", {"warmup": 0.6, "cooldown": 0.4}),
+        ("schedule", {"warmup": 0.6, "cooldown": 0.4}),
+        ("schedule.cooldown", {"shape": "one_shot", "cooldown": 0.5}),
     ],
 )
 def test_refuses_a_schedule_that_never_reaches_its_target(field: str, options: dict[str, Any]) -> None:
@@ -106,9 +107,9 @@ def test_one_event_prunes_at_the_start_of_the_cooldown() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"events": 3}, "schedule.shape must be events with schedule.events, got cubic"),
-        ({"first_event": 0.5}, "schedule.shape must be events with schedule.first_event, got cubic"),
-        ({"shape": "events", "events": 0}, "schedule.events must be a whole number of at least 1, got 0"),
+        ({"events": 3}, "schedule.events must be unset without the shape events, got 3; give that shape"),
+        ({"first_event": 0.5}, "schedule.first_event must be unset without the shape events, got 0.5; give that shape"),
+        ({"shape": "events", "events": 0}, "schedule.events must be from 1 to 1,000, got 0"),
         ({"shape": "events", "first_event": 1.0}, "schedule.first_event must be"),
     ],
 )

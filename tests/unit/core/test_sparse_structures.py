@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.core.ranking import RANKING
 from tests.unit.core.structure_runs import QUICK, TOTAL, by_layer, importance, structure_masks
 from tests.unit.core.training_runs import Recorder
 from torch import Tensor, nn
 
 from mvprune.artifact.structures import Structures
-from mvprune.common.patterns import METHODS as RANKING
 from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Magnitude, Movement, Reason, compress
 from mvprune_core.masking import Masks
@@ -141,9 +141,12 @@ def test_a_run_gives_a_smaller_and_sparse_model(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"structure": None}, "structure_density must be None without structure, got 0.5"),
-        ({"structure_density": 1.5}, "structure_density must be a fraction in (0, 1], got 1.5"),
-        ({"density": 0.5}, "structure_density must be above density, 0.5, got 0.5; leave it out to keep all weights"),
+        ({"structure": None}, "structure_density must be unset without structure, got 0.5"),
+        ({"structure_density": 1.5}, "structure_density must be above 0, at most 1, got 1.5"),
+        (
+            {"density": 0.5},
+            "structure_density must be above the density, 0.5, got 0.5; leave it out to keep all weights",
+        ),
     ],
 )
 def test_what_does_not_go_together(

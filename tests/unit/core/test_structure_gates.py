@@ -171,13 +171,19 @@ def test_a_run_gives_a_smaller_model(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"structure": "blocks_and_units"}, "method must be one of movement, .*, got 'l0' with structure blocks_and_u"),
-        ({"structure": "layers"}, "method must be one of movement, .*, got 'l0' with structure layers"),
+        (
+            {"structure": "blocks_and_units"},
+            "structure must be unset with the method l0, got 'blocks_and_units'; take one of movement",
+        ),
+        ({"structure": "layers"}, "structure must be unset with the method l0, got 'layers'; take one of movement"),
         (
             {"structure": "heads", "structure_density": 0.8},
-            "structure_density must be None with method l0, whose gates open all weights of a structure, got 0.8",
+            "structure_density must be unset with the method l0, whose gates open all weights of a structure, got 0.8",
         ),
-        ({"structure": "heads", "structure_block_size": 8}, "structure_block_size must be None without structure bloc"),
+        (
+            {"structure": "heads", "structure_block_size": 8},
+            "structure_block_size must be unset without structure bloc",
+        ),
     ],
 )
 def test_what_does_not_go_together(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.unit.core.masks import NoCopies, new_masks, update
+from tests.unit.core.ranking import RANKING
 from tests.unit.core.test_resume import StopIn, same
 from tests.unit.core.training_runs import Recorder
 from torch import Tensor, nn
@@ -19,7 +20,6 @@ from transformers import BertModel, GPT2Config, GPT2Model
 from mvprune.artifact import load
 from mvprune.artifact.inspection import inspect
 from mvprune.artifact.structures import Structures, find_structures, remove_empty
-from mvprune.common.patterns import METHODS as RANKING
 from mvprune.data.loading import ClassificationData
 from mvprune_core import (
     L0,
@@ -265,7 +265,6 @@ def test_one_kind_leaves_the_other_matrices_dense(model_folder: Path, data: Clas
     )
     assert all(("attention" in name) is (structure == "heads") for name in result.pruned)
     assert result.accounting.density == 0.5
-    assert any(f"{structure} are compared in all blocks together: selection is global" in note for note in result.notes)
     assert result.info.spec["method"]["magnitude"]["selection"] == "global"
 
 
@@ -294,9 +293,16 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
             {"structure": "rows"},
             "structure must be one of heads, units, .*blocks_and_units, layers, got 'rows'",
         ),
-        ({"structure": "layers", "method": L0()}, "method must be one of movement, .*, got 'l0' with structure layers"),
-        ({"structure": "heads", "pattern": "2:4"}, "pattern must be None with a structure, got '2:4'"),
-        ({"structure": "heads", "delta": True}, "delta must be False with a structure, .* got True"),
+        (
+            {"structure": "layers", "method": L0()},
+            "structure must be unset with the method l0, got 'layers'; take one of movement",
+        ),
+        ({"structure": "heads", "pattern": "2:4"}, "pattern must be unset with structure, got '2:4'; give one"),
+        (
+            {"structure": "heads", "method": Magnitude(selection="local")},
+            "selection must be global or unset with structure, which compares all blocks, got 'local'",
+        ),
+        ({"structure": "heads", "delta": True}, "delta must be false with structure, .* got 'true'"),
     ],
 )
 def test_what_does_not_go_together(

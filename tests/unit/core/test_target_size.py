@@ -277,10 +277,10 @@ def test_the_choice() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"target_bytes": 99_999}, "target_bytes must be a whole number of at least 1048576, got 99999"),
-        ({"target_bytes": 2e6}, "target_bytes must be a whole number of at least 1048576, got 2000000.0"),
-        ({"target_bytes": 2 * 10**6, "embedding_dtype": "int8"}, "embedding_dtype must be None with target_bytes"),
-        ({"target_bytes": 2 * 10**6, "delta": True}, "delta must be False with target_bytes"),
+        ({"target_bytes": 99_999}, "target_bytes must be from 1 MiB to 1 PiB, got 99999"),
+        ({"target_bytes": 2e6}, "target_bytes must be a whole number from 1 MiB to 1 PiB, got 2000000.0"),
+        ({"target_bytes": 2 * 10**6, "embedding_dtype": "int8"}, "embedding_dtype must be unset with target_bytes"),
+        ({"target_bytes": 2 * 10**6, "delta": True}, "delta must be false with target_bytes"),
     ],
 )
 def test_options_that_do_not_go_together(

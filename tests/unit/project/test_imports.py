@@ -23,7 +23,13 @@ FOLDERS = {
 # What each package may import of the others: names, with everything below them.
 ALLOWED = {
     "mvprune": set(),  # commands of the other packages are entry points
-    "mvprune_core": {"mvprune.common", "mvprune.sources", "mvprune.data", "mvprune.artifact", "mvprune.runtime"},
+    "mvprune_core": {
+        *("mvprune.common", "mvprune.sources", "mvprune.data", "mvprune.artifact", "mvprune.runtime"),
+        *(
+            f"mvprune.spec.{one}"
+            for one in ("rules", "parameter", "parameters", "patterns", "structures", "selected_layers")
+        ),
+    },
     "mvprune_service": {"mvprune", "mvprune_migrations"},
     "mvprune_workers": {"mvprune", "mvprune_core", "mvprune_service.stores"},
     "mvprune_migrations": {"mvprune_service.db", "mvprune.v1"},
@@ -113,7 +119,7 @@ def test_no_modules_of_the_command_line_import_each_other() -> None:
         ("mvprune_workers.commands.evaluate", HEAVY | {"grpc", "numpy"}),
         ("mvprune_workers.commands.serve", HEAVY | {"grpc", "numpy", "uvicorn"}),
         ("mvprune_workers.__main__", HEAVY | {"sqlalchemy", "grpc", "numpy"}),
-        ("mvprune_core", {"sklearn", "scipy.stats"}),
+        ("mvprune_core", {"sklearn", "scipy.stats", "google.protobuf"}),
     ],
 )
 def test_importing_stays_light(module: str, absent: set[str]) -> None:

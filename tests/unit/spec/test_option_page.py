@@ -19,12 +19,13 @@ from mvprune.spec.lookup import flags_of
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2
 from mvprune_core.settings import Training
-from mvprune_service.api.options import check_training
+from mvprune_service.api.options import check_options
 
 added = PARAMETERS["label_smoothing"]
 assert (added.flag, added.default, added.group) == ("--label-smoothing", "0", "training")
 assert flags_of("job.spec.training.label_smoothing") == "--label-smoothing"
-(violation,) = check_training(job_pb2.Training(label_smoothing=0.6), None)
+spec = job_pb2.CompressionSpec(target_density=0.1, movement={}, training={"label_smoothing": 0.6})
+(violation,) = check_options(spec, None)
 assert violation == ("job.spec.training.label_smoothing", "must be from 0 to 0.5, got 0.6")
 assert Training(label_smoothing=0.1).label_smoothing == 0.1
 assert Training().label_smoothing == float(added.default)

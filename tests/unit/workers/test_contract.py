@@ -10,20 +10,19 @@ import pytest
 
 from mvprune.artifact import Accounting, Values
 from mvprune.client import models
-from mvprune.common import patterns, structures
 from mvprune.sources.known_models import ModelSize
+from mvprune.spec import structures
 from mvprune.spec.annotations import annotation, bound_of
 from mvprune.spec.fields import METHODS as CONTRACT_METHODS
 from mvprune.spec.fields import words_of
 from mvprune.spec.gate import Gate, GateResult
 from mvprune.spec.models import Baseline, Dataset, Policy, Spec
+from mvprune.spec.parameters import METHODS as FACTS
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2
-from mvprune_core import METHODS, Reason, RunTooShort, Schedule, Teacher, Training, compress
+from mvprune_core import METHODS, Reason, Schedule, Teacher, Training, compress
 from mvprune_core.compression import DEFAULT_METHOD
-from mvprune_core.methods import Gated
 from mvprune_core.structure_kinds import KINDS, Structure
-from mvprune_service.api import options
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState
 
@@ -75,7 +74,9 @@ def test_the_core_has_the_contracts_methods() -> None:
 @pytest.mark.parametrize(("field", "kind"), OPTIONS)
 def test_words_and_defaults_agree(field: Any, kind: Any) -> None:
     hint = get_type_hints(kind)[field.name]
-    assert set(words_of(field)) == set(get_args(hint) if get_origin(hint) is Literal else ())
+    kinds = [hint, *get_args(hint)] if get_origin(hint) is not Literal else [hint]
+    literal = next((one for one in kinds if get_origin(one) is Literal), None)
+    assert set(words_of(field)) == set(get_args(literal))
     note = annotation(field)
     core = next(each.default for each in fields(kind) if each.name == field.name)
     assert core is not MISSING
@@ -144,28 +145,16 @@ def test_compress_takes_what_else_the_contract_has() -> None:
     assert PARAMETERS["method"].default == DEFAULT_METHOD
 
 
-def test_the_methods_that_rank_weights_are_those_that_the_service_knows() -> None:
-    assert {name for name, method in METHODS.items() if method.ranks_weights} == set(patterns.METHODS)
+@pytest.mark.parametrize("name", METHODS)
+def test_the_facts_about_a_method_are_those_of_the_contract(name: str) -> None:
+    facts, schedules = FACTS[name], PARAMETERS["warmup"].methods
+    shape = METHODS[name]().facts.shape if name in schedules else facts.shape
+    assert METHODS[name]().facts._replace(shape=shape) == facts._replace(help="")
+    assert ("schedule" in _fields(METHODS[name])) == (name in schedules)
 
 
-def test_the_methods_that_need_a_dense_start_or_freeze_weights_are_those_that_the_service_knows() -> None:
-    assert {name for name, method in METHODS.items() if method.freezes_weights} == set(options.FREEZING)
-    at_once = Schedule("one_shot", warmup=0)
-    found = set()
-    for name, method in METHODS.items():
-        if "schedule" in _fields(method):
-            try:
-                method(schedule=at_once).for_run(100)  # type: ignore[call-arg]
-            except RunTooShort:
-                found.add(name)
-    assert found == set(options.STARTING_DENSE)
-
-
-def test_the_methods_of_each_structure_are_those_that_the_service_knows() -> None:
-    assert set(structures.METHODS) == set(KINDS) == set(get_args(Structure))
-    assert {name for name, method in METHODS.items() if issubclass(method, Gated)} == set(structures.GATED)
-    for takes in structures.METHODS.values():
-        assert set(patterns.METHODS) <= set(takes) <= {*patterns.METHODS, *structures.GATED}
+def test_the_structures_are_those_of_the_contract() -> None:
+    assert set(structures.KINDS) == set(KINDS) == set(get_args(Structure))
 
 
 def test_states_and_reasons_are_those_of_the_contract() -> None:

@@ -12,8 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mvprune.spec.parameter import MethodFacts
+from mvprune.spec.rules import methods_with, value_problems
 from mvprune_core.elementwise import SigmoidPenalty
 from mvprune_core.matrices import Gates, Matrix
+from mvprune_core.options import given_fields, refuse
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import Importance, kept_count
 from mvprune_core.selectors import WEIGHTS, Ranking, Selection, Selector
@@ -55,6 +58,8 @@ class Method(ABC):
     name: ClassVar[str]
     learned: ClassVar[bool] = False  # whether the scores are parameters, trained together with the weights
     ranks_weights: ClassVar[bool] = False  # whether any `Selector` can choose among the weights, by their importance
+    is_gated: ClassVar[bool] = False
+    needs_dense_steps: ClassVar[bool] = False  # whether it needs gradients of the dense model before it prunes
     freezes_weights: ClassVar[bool] = False  # whether the body of the model is not trained, only scores and head
     buffer_names: ClassVar[tuple[str, ...]] = ()  # of `Matrix.buffers`, which start at 0
     gradient_batch_size: int = 16  # examples of a sampled gradient
@@ -62,8 +67,29 @@ class Method(ABC):
     schedule: Schedule
     score_learning_rate: float | None = None  # AdamW, no weight decay; for learned scores
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for an option of the contract that is out of range."""
+        given = given_fields(self)
+        refuse(value_problems({name: value for name, value in given.items() if self.name in methods_with(name)}))
+
+    @property
+    def facts(self) -> MethodFacts:
+        """What rules of a run depend on."""
+        return MethodFacts(
+            name=self.name,
+            ranks_weights=self.ranks_weights,
+            is_gated=self.is_gated,
+            freezes_weights=self.freezes_weights,
+            needs_dense_steps=self.needs_dense_steps,
+            shape=self.schedule.shape,
+        )
+
     def for_run(self, total_steps: int) -> Self:
-        """The method with the defaults for a run of `total_steps` steps. Applied once, before training."""
+        """The method with the defaults for a run of `total_steps` steps. Applied once, before training.
+
+        Raises:
+            RunTooShort: the run has too few steps for its options.
+        """
         return self
 
     def kept(self, sizes: Sequence[int], density: float) -> int:
@@ -146,6 +172,8 @@ class Gated(Method):
     The gates are those of the matrices, or, if the run's `Selector` has such, gates that several weights share.
     """
 
+    is_gated: ClassVar[bool] = True
+
     @abstractmethod
     def update_masks(self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
         """Writes `Gates.mask` for the training steps after `step`. See `Method.update_masks`."""
@@ -170,7 +198,7 @@ class TopV(Method):
     fixed: ClassVar[bool] = False
     ranks_weights: ClassVar[bool] = True
 
-    selection: Selection
+    selection: Selection | None
 
     def kept(self, sizes: Sequence[int], density: float) -> int:
         if self.selection == "global":
@@ -189,7 +217,7 @@ class TopV(Method):
             self._keep(matrices)
         else:
             importance = partial(self.importance, step=step)
-            ranking = Ranking(importance, self.importance_of_groups, self.selection, step.seed)
+            ranking = Ranking(importance, self.importance_of_groups, self.selection or "local", step.seed)
             step.selector.select(matrices, ranking, density)
         return step.selector.fill(matrices) if fills and since_end == 0 else density
 

@@ -14,7 +14,6 @@ from mvprune_core.elementwise import SigmoidPenalty, in_parallel
 from mvprune_core.matrices import Gates
 from mvprune_core.methods.base import Gated, PruningStep, generator_of
 from mvprune_core.methods.penalty import mean_sigmoid, strength
-from mvprune_core.options import check_not_negative, check_positive
 from mvprune_core.schedule import Schedule
 
 LOW, HIGH, TEMPERATURE = -0.1, 1.1, 2 / 3  # l, r and b of the paper
@@ -71,13 +70,6 @@ class L0(Gated):
     score_learning_rate: float | None = None
     penalty: float | None = None
     gate_temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.score_learning_rate is not None:
-            check_positive("score_learning_rate", self.score_learning_rate)
-        check_not_negative("penalty", self.penalty)
-        if self.gate_temperature is not None and not 0 < self.gate_temperature <= 1:
-            raise ValueError(f"gate_temperature must be above 0, at most 1, got {self.gate_temperature}")
 
     def for_run(self, total_steps: int) -> Self:
         rate = max(_LEARNING_RATE, _DISTANCE / self._time(total_steps))

@@ -8,8 +8,9 @@ from typing import ClassVar, Literal, Self
 
 from torch import Tensor
 
+from mvprune.spec.rules import rewind_problems
 from mvprune_core.methods.base import Matrix, Method, PruningStep, Selection
-from mvprune_core.options import check_choice, check_fraction
+from mvprune_core.options import refuse
 from mvprune_core.schedule import RunTooShort, Schedule
 
 InitialWeights = Literal["mask", "model", "random", "shuffled", "shuffled_layers"]
@@ -45,18 +46,8 @@ class LockedMask(Method):
     selection: Selection = "global"
     rewind: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_choice("initial_weights", self.initial_weights, InitialWeights)
-        check_choice("selection", self.selection, Selection)
-        check_fraction("rewind", self.rewind, "[0, 1)")
-
     def for_run(self, total_steps: int) -> Self:
-        warmup = round(self.rewind * total_steps)
-        if self.rewind and not 0 < warmup < total_steps:
-            raise RunTooShort(
-                f"rewind must be at least one step, and leave one to train the mask's weights, got {self.rewind} of "
-                f"{total_steps} steps; take more steps, or 0 for the weights before training"
-            )
+        refuse(rewind_problems(self.rewind, total_steps), error=RunTooShort)
         return self
 
     @property

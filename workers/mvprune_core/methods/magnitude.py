@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from mvprune_core.methods.base import Selection, TopV
-from mvprune_core.options import check_choice
 from mvprune_core.schedule import Schedule
 
 When = Literal["before", "after"]
@@ -25,15 +24,13 @@ class Magnitude(TopV):
     Args:
         schedule: the density over the steps.
         selection: "local": top-v in each matrix; "global": top-v over all matrices together.
+            None: local, and global with whole structures.
     """
 
     name: ClassVar[str] = "magnitude"
 
     schedule: Schedule = field(default_factory=Schedule)
-    selection: Selection = "local"
-
-    def __post_init__(self) -> None:
-        check_choice("selection", self.selection, Selection)
+    selection: Selection | None = None
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return weight.abs()
@@ -46,17 +43,14 @@ class OneShotMagnitude(TopV):
     Args:
         when: "before" training, which then adapts the remaining weights, or "after" it.
         selection: "local": top-v in each matrix; "global": top-v over all matrices together.
+            None: local, and global with whole structures.
     """
 
     name: ClassVar[str] = "one_shot_magnitude"
     fixed: ClassVar[bool] = True
 
     when: When = "after"
-    selection: Selection = "local"
-
-    def __post_init__(self) -> None:
-        check_choice("selection", self.selection, Selection)
-        check_choice("when", self.when, When)
+    selection: Selection | None = None
 
     @property
     def schedule(self) -> Schedule:  # type: ignore[override]

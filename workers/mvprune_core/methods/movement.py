@@ -13,7 +13,6 @@ from mvprune_core.elementwise import SigmoidPenalty
 from mvprune_core.matrices import Gates
 from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
 from mvprune_core.methods.penalty import scheduled_penalty
-from mvprune_core.options import check_choice, check_not_negative, check_positive
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import Importance, WeightedScores
 
@@ -32,10 +31,6 @@ class MovementScores(TopV):
     schedule: Schedule = field(default_factory=Schedule)
     score_learning_rate: float = 1e-2
     initial_scores: InitialScores = "magnitude"
-
-    def __post_init__(self) -> None:
-        check_positive("score_learning_rate", self.score_learning_rate)
-        check_choice("initial_scores", self.initial_scores, InitialScores)
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return torch.zeros_like(weight, dtype=torch.float32)
@@ -64,6 +59,7 @@ class Movement(MovementScores):
     Args:
         schedule: the density over the steps.
         selection: "local": top-v in each matrix; "global": top-v over all matrices together.
+            None: local, and global with whole structures.
         score_learning_rate: learning rate of the scores (AdamW, no weight decay). The higher it is, the sooner movement
             outweighs magnitude.
         initial_scores: S₀: "magnitude", or "zero" as in the paper.
@@ -76,13 +72,8 @@ class Movement(MovementScores):
 
     name: ClassVar[str] = "movement"
 
-    selection: Selection = "local"
+    selection: Selection | None = None
     penalty: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("selection", self.selection, Selection)
-        check_not_negative("penalty", self.penalty)
 
     def penalty_on_scores(
         self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from mvprune_core.elementwise import in_parallel
 from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
-from mvprune_core.options import check_choice, check_positive
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import Importance
 
@@ -50,6 +49,7 @@ class OBERT(TopV):
     """
 
     name: ClassVar[str] = "obert"
+    needs_dense_steps: ClassVar[bool] = True
     ranks_weights: ClassVar[bool] = False  # the update of the kept weights is for single weights
 
     schedule: Schedule = field(default_factory=lambda: Schedule("events"))
@@ -58,18 +58,6 @@ class OBERT(TopV):
     gradient_batch_size: int = 16
     damping: float = 1e-7
     block_size: int | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("selection", self.selection, Selection)
-        check_positive("damping", self.damping)
-        for name in ("gradients", "gradient_batch_size", "block_size"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-
-    def for_run(self, total_steps: int) -> Self:
-        self.schedule.check_starts_dense(total_steps, self.name)
-        return self
 
     def gradient_samples(self, step: PruningStep) -> int:
         return 0 if step.scheduled_density(self.schedule) == step.current_density else self.gradients

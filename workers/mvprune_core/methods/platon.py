@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from torch import Tensor
 
 from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
-from mvprune_core.options import check_choice, check_fraction
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import Importance
 
@@ -39,21 +38,13 @@ class Platon(TopV):
     """
 
     name: ClassVar[str] = "platon"
+    needs_dense_steps: ClassVar[bool] = True
     buffer_names: ClassVar[tuple[str, ...]] = ("window", "sensitivity", "uncertainty")
 
     schedule: Schedule = field(default_factory=Schedule)
     selection: Selection = "global"
     sensitivity_decay: float = 0.85
     uncertainty_decay: float = 0.95
-
-    def __post_init__(self) -> None:
-        check_choice("selection", self.selection, Selection)
-        check_fraction("sensitivity_decay", self.sensitivity_decay, "[0, 1)")
-        check_fraction("uncertainty_decay", self.uncertainty_decay, "[0, 1)")
-
-    def for_run(self, total_steps: int) -> Self:
-        self.schedule.check_starts_dense(total_steps, self.name)
-        return self
 
     def observe(self, matrix: Matrix, grad: Tensor, step: PruningStep) -> None:
         window, steps = matrix.buffers["window"], self._window(step)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from mvprune_core.methods.base import Selection, TopV
-from mvprune_core.options import check_choice
 from mvprune_core.schedule import Schedule
 
 
@@ -21,16 +20,14 @@ class Random(TopV):
     Args:
         schedule: the density over the steps.
         selection: "local": top-v in each matrix; "global": top-v over all matrices together.
+            None: local, and global with whole structures.
     """
 
     name: ClassVar[str] = "random"
     fixed: ClassVar[bool] = True
 
     schedule: Schedule = field(default_factory=Schedule)
-    selection: Selection = "local"
-
-    def __post_init__(self) -> None:
-        check_choice("selection", self.selection, Selection)
+    selection: Selection | None = None
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return torch.rand(weight.shape, generator=generator, device=weight.device)

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from mvprune.data.run_length import mask_interval_of
+from mvprune.spec.rules import interval_problems
 from mvprune_core.matrices import ALMOST_ZERO, Matrix
 from mvprune_core.methods.base import PruningStep, Selection, TopV
-from mvprune_core.options import check_choice, check_fraction
+from mvprune_core.options import refuse
 from mvprune_core.schedule import RunTooShort, Schedule
 from mvprune_core.selection import kept_count, select_top
 
@@ -44,13 +45,6 @@ class Regrowth(TopV):
     mask_interval: int | None = None
     mask_until: float = 0.75
 
-    def __post_init__(self) -> None:
-        check_choice("selection", self.selection, Selection)
-        check_fraction("drop_fraction", self.drop_fraction, "(0, 1)")
-        check_fraction("mask_until", self.mask_until, "(0, 1]")
-        if self.mask_interval is not None and (type(self.mask_interval) is not int or self.mask_interval < 1):
-            raise ValueError(f"mask_interval must be a whole number of at least 1, got {self.mask_interval!r}")
-
     @property
     def schedule(self) -> Schedule:  # type: ignore[override]
         """At the final density from the first step on."""
@@ -58,13 +52,7 @@ class Regrowth(TopV):
 
     def for_run(self, total_steps: int) -> Self:
         interval = self.mask_interval or mask_interval_of(total_steps)
-        last = self._last_of(total_steps)
-        if interval >= last:
-            raise RunTooShort(
-                f"mask_interval must be less than {last}, the steps until the masks stay as they are (mask_until, "
-                f"{self.mask_until} of {total_steps} steps), or no weight is ever exchanged, got {interval}; take more "
-                "steps, a shorter mask_interval or a later mask_until"
-            )
+        refuse(interval_problems(interval, self.mask_until, total_steps), error=RunTooShort)
         return replace(self, mask_interval=interval)
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:

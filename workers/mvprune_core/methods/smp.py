@@ -15,7 +15,6 @@ from mvprune_core.matrices import Gates
 from mvprune_core.methods.base import Matrix, PruningStep
 from mvprune_core.methods.movement import MovementScores
 from mvprune_core.methods.penalty import scheduled_penalty
-from mvprune_core.options import check_choice, check_not_negative
 from mvprune_core.schedule import Schedule
 from mvprune_core.selection import kept_count, select_top
 
@@ -61,11 +60,6 @@ class SMP(MovementScores):
     def selection(self) -> Literal["local"]:  # type: ignore[override]
         """Each matrix has a number of weights of its own."""
         return "local"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_not_negative("penalty", self.penalty)
-        check_choice("allocation", self.allocation, Allocation)
 
     def penalty_on_scores(
         self, gates: Sequence[Gates], step: PruningStep, control: dict[str, Tensor]

@@ -13,7 +13,6 @@ from mvprune_core.matrices import Gates
 from mvprune_core.methods.base import PruningStep, Selection
 from mvprune_core.methods.movement import MovementScores
 from mvprune_core.methods.penalty import scheduled_penalty
-from mvprune_core.options import check_not_negative
 
 _PENALTY = 400.0
 
@@ -43,10 +42,6 @@ class SoftMovement(MovementScores):
     name: ClassVar[str] = "soft_movement"
 
     penalty: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_not_negative("penalty", self.penalty)
 
     @property
     def selection(self) -> Selection:  # type: ignore[override]

@@ -141,9 +141,9 @@ def test_a_run_with_fewer_examples_than_an_event_samples_says_so() -> None:
 
 def test_a_schedule_that_prunes_before_the_first_step_is_refused() -> None:
     with pytest.raises(
-        RunTooShort, match=r"schedule\.warmup must be at least one step with the method obert, got 0\.0"
+        RunTooShort, match=r"schedule\.warmup must be at least one step with the method obert, .* got '0 of 100 steps'"
     ):
-        OBERT(schedule=Schedule("events", warmup=0.0)).for_run(100)
+        Schedule("events", warmup=0.0).check(100, OBERT().facts)
 
 
 @pytest.mark.parametrize("options", [{"gradients": 0}, {"damping": 0.0}, {"block_size": 1.5}, {"selection": "both"}])

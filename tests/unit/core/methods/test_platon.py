@@ -94,4 +94,4 @@ def test_options_out_of_range_and_a_schedule_without_gradients_are_refused() -> 
     with pytest.raises(ValueError, match="uncertainty_decay must be"):
         Platon(uncertainty_decay=-0.1)
     with pytest.raises(RunTooShort, match=r"schedule\.warmup must be at least one step with the method platon"):
-        Platon(schedule=Schedule("one_shot", warmup=0.0)).for_run(100)
+        Schedule("one_shot", warmup=0.0).check(100, Platon().facts)

@@ -57,7 +57,9 @@ def test_a_pooler_that_the_checkpoint_lacks_is_trained(
 
 def test_embeddings_are_not_to_be_trained_with_it(model_folder: Path, data: ClassificationData) -> None:
     training = Training(max_steps=20, train_embeddings=True)
-    with pytest.raises(ValueError, match=r"training\.train_embeddings must be false with the method smp, .* got true"):
+    with pytest.raises(
+        ValueError, match=r"training\.train_embeddings must be unset with the method smp, .* got 'true'"
+    ):
         compress(model_folder, data, method=SMP(), density=0.3, training=training)
 
 

@@ -25,7 +25,7 @@ ALLOWED = {
     "types",
     "typing",
     "mvprune.common.metrics",  # constants
-    "mvprune.common.patterns",  # what a pattern is
+    "mvprune.spec.patterns",  # what a pattern is
     "mvprune.data.run_length",  # arithmetic
     "mvprune.data.tasks",  # what a task is
     "mvprune.sources.schemes",  # constants

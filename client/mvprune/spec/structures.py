@@ -6,10 +6,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from mvprune.common.patterns import METHODS as RANKING
-
-GATED = ("l0",)
-"""The methods that can have one gate for each head and unit."""
+from mvprune.spec.parameter import MethodFacts
+from mvprune.spec.parameters import METHODS
 
 Kind = Literal["heads", "units", "layers"]
 KINDS: Mapping[str, tuple[Kind, ...]] = MappingProxyType(
@@ -23,17 +21,7 @@ KINDS: Mapping[str, tuple[Kind, ...]] = MappingProxyType(
 )
 """What is removed, by the words of the option structure."""
 
-METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "heads": (*RANKING, *GATED),
-        "units": (*RANKING, *GATED),
-        "heads_and_units": (*RANKING, *GATED),
-        "blocks_and_units": RANKING,
-        "layers": RANKING,
-    }
-)
-"""The methods that can select among the structures, by the words of the option structure."""
-
+_WITH_GATES = ("heads", "units", "heads_and_units")
 LAYER_CLASSES: Mapping[str, str] = MappingProxyType(
     {
         "albert": "AlbertLayer",
@@ -48,6 +36,16 @@ LAYER_CLASSES: Mapping[str, str] = MappingProxyType(
 """The types of models whose heads and units are known, and the class of their layers in transformers."""
 SHARING = ("albert",)
 """The types of models whose layers share their weights."""
+
+
+def takes(structure: str, method: MethodFacts) -> bool:
+    """Whether a method can select among structures, by a word of the option structure."""
+    return method.ranks_weights or (method.is_gated and structure in _WITH_GATES)
+
+
+def methods_of(structure: str) -> tuple[str, ...]:
+    """The methods that can select among structures."""
+    return tuple(name for name, method in METHODS.items() if takes(structure, method))
 
 
 class BlockNames(NamedTuple):

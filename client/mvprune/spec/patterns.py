@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 LARGEST_GROUP = 64
-METHODS = ("movement", "soft_movement", "magnitude", "one_shot_magnitude", "random", "platon")
-"""The methods that rank weights, so that the largest of a group can be kept."""
 
 _PATTERN = re.compile(r"([1-9]\d{0,2}):([1-9]\d{0,2})")
 _TOLERANCE = 0.01  # relative: a third may be given as 0.333

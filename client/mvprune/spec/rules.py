@@ -1,0 +1,364 @@
+"""The rules of a job's options, each once: for `mvpctl`, the server, the worker and `compress`.
+
+Options have the names of `mvprune.spec.parameters.PARAMETERS`. One that is not set is not in a mapping of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from mvprune.common.suggestions import must_be_one_of
+from mvprune.data.run_length import EVENTS, default_cooldown, mask_interval_of
+from mvprune.data.tasks import Task
+from mvprune.spec.parameter import Kind, MethodFacts
+from mvprune.spec.parameters import METHODS, PARAMETERS
+from mvprune.spec.patterns import Pattern
+from mvprune.spec.structures import KINDS, methods_of, takes
+
+Given = Mapping[str, Any]
+"""Options that are set, by name. Words of enums are in lower case; a teacher is a model, job:ID, "train" or "none"."""
+
+WARMUP = 0.1
+_ONE_SHOT, _EVENTS = "one_shot", "events"
+_BLOCKS = "blocks_and_units"
+_NAMES_NO_MODEL = ("train", "none")
+
+
+class Problem(NamedTuple):
+    """A rule that options break.
+
+    Attributes:
+        option: the option to change; schedule: several of a schedule.
+        text: what the option must be, what it is, and what to do.
+        needs_steps: whether the rule depends on the number of steps.
+    """
+
+    option: str
+    text: str
+    needs_steps: bool = False
+
+
+def must_be(rule: str, given: object) -> str:
+    """The text of a problem. The rule may end in a remedy after a semicolon."""
+    rule, _, remedy = rule.partition("; ")
+    value = "none" if given is None else str(given) if isinstance(given, int | float) else repr(str(given)[:200])
+    return f"must be {rule}, got {value}" + (f"; {remedy}" if remedy else "")
+
+
+def _bad(option: str, given: object, rule: str) -> Problem:
+    return Problem(option, must_be(rule, "true" if given is True else given))
+
+
+def problems(
+    given: Given, method: MethodFacts | None, task: Task | None = None, *, in_sweep: bool = False
+) -> Iterator[Problem]:
+    """What breaks a rule that needs neither the model nor the number of steps.
+
+    Args:
+        given: the options that are set, with values of the right types.
+        method: None where it is not known.
+        task: None where it is not known.
+        in_sweep: whether the job is a point of a sweep, which has a density.
+    """
+    yield from value_problems(given)
+    yield from _density(given, in_sweep=in_sweep)
+    yield from _storage(given)
+    yield from training_problems(given, task)
+    yield from _keep_fine_tuned(given)
+    yield from _baseline(given, task)
+    yield from _teacher(given, task)
+    for option in ("include", "exclude"):
+        yield from _layer_names(option, given.get(option, ()))
+    if method is not None:
+        yield from _method(given, method)
+        if _has_schedule(method):
+            yield from schedule_problems(given, method.shape)
+    yield from _pattern(given, method)
+    yield from _structure(given, method)
+
+
+def problems_with_steps(given: Given, method: MethodFacts, steps: int) -> Iterator[Problem]:
+    """What breaks a rule about the number of steps, which is positive, in options without other problems."""
+    if (rewind := given.get("rewind")) is not None:
+        yield from rewind_problems(rewind, steps)
+    if _has_schedule(method):
+        yield from length_problems(given, method, steps)
+    if method.name in PARAMETERS["mask_interval"].methods:
+        until = given.get("mask_until", float(PARAMETERS["mask_until"].default))
+        yield from interval_problems(given.get("mask_interval"), until, steps)
+
+
+def value_problems(given: Given) -> Iterator[Problem]:
+    """Values of a wrong type, numbers outside the bounds of the contract, and unknown words."""
+    for option, value in given.items():
+        known = PARAMETERS.get(option)
+        if known is None:
+            continue
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if known.kind is Kind.FLAG and not isinstance(value, bool):
+            yield _bad(option, value, known.takes)
+        elif known.kind is Kind.WORD and known.words and value not in known.words:
+            yield Problem(option, must_be_one_of(known.words, str(value)[:200]))
+        elif known.kind in (Kind.WHOLE, Kind.SIZE) and not (is_number and isinstance(value, int)):
+            yield _bad(option, value, f"a whole number {known.bound or ''}".rstrip())
+        elif known.kind is Kind.NUMBER and not is_number:
+            yield _bad(option, value, f"a number {known.bound or ''}".rstrip())
+        elif known.bound is not None and is_number and value not in known.bound:
+            yield _bad(option, value, str(known.bound))
+
+
+def methods_with(option: str) -> tuple[str, ...]:
+    """The methods that have an option of methods; () for other options."""
+    return PARAMETERS[option].methods if option in PARAMETERS else ()
+
+
+def training_problems(given: Given, task: Task | None = None) -> Iterator[Problem]:
+    """What breaks a rule about the fine-tuning alone."""
+    max_steps, epochs = given.get("max_steps"), given.get("epochs")
+    if max_steps is not None and epochs is not None:
+        yield _bad("epochs", f"{epochs:g}", "unset beside max_steps; give one of the two")
+    for name, value in (("max_steps", max_steps), ("epochs", epochs)):
+        if "preset" in given and value is not None:
+            yield _bad("preset", given["preset"], f"unset beside {name}; give one of the two")
+    batch_size, passes = given.get("batch_size"), given.get("accumulation_steps", 1)
+    if batch_size is not None and passes > batch_size > 0:
+        yield _bad("accumulation_steps", passes, f"at most batch_size, {batch_size}")
+    compares = "patience" in given or given.get("keep_best")
+    if "evaluate_every" not in given:
+        for name in ("patience", "keep_best"):
+            if given.get(name):
+                rule = "unset without evaluate_every; give evaluate_every, the steps between evaluations"
+                yield _bad(name, given[name], rule)
+    if best := given.get("best_metric"):
+        if task is not None and best not in task.metrics:
+            yield Problem("best_metric", must_be_one_of(task.metrics, best))
+        if not compares:
+            yield _bad("best_metric", best, "unset without patience or keep_best")
+
+
+def schedule_problems(given: Given, default_shape: str = "cubic") -> Iterator[Problem]:
+    """What breaks a rule about a schedule alone.
+
+    Args:
+        given: options of the schedule, and others, such as the preset, on which the cooldown depends.
+        default_shape: of the method.
+    """
+    shape, cooldown = given.get("shape", default_shape), given.get("cooldown")
+    for name in ("events", "first_event"):
+        if shape != _EVENTS and name in given:
+            yield _bad(name, given[name], "unset without the shape events; give that shape")
+    if shape == _ONE_SHOT:
+        if cooldown is not None:
+            yield _bad("cooldown", cooldown, "unset for one_shot, which prunes when the warm-up ends")
+        return
+    warmup, cooldown = given.get("warmup", WARMUP), _cooldown_of(given)
+    if warmup + cooldown >= 1:
+        rule = "below 1 for warmup + cooldown; otherwise there are no steps to prune in"
+        yield _bad("schedule", f"{warmup:g} + {cooldown:g}", rule)
+
+
+def length_problems(given: Given, method: MethodFacts, steps: int) -> Iterator[Problem]:
+    """Whether a schedule has the steps that its parts need, `steps` in all."""
+    shape, warmup = given.get("shape", method.shape), given.get("warmup", WARMUP)
+    events = given.get("events", EVENTS)
+    is_at_once = shape == _ONE_SHOT or (shape == _EVENTS and events != 1)
+    if method.needs_dense_steps and is_at_once and round(warmup * steps) < 1:
+        rule = f"at least one step with the method {method.name}, which needs gradients of the dense model; give more"
+        yield _short("warmup", f"{warmup:g} of {steps} steps", rule)
+    if shape == _ONE_SHOT:
+        return
+    cooldown = _cooldown_of(given)
+    cool = round(cooldown * steps)
+    between = steps - round(warmup * steps) - cool
+    if cool < 1 or between < 1:
+        rule = "long enough for a step to prune in and one at the target density; give more steps or shorter parts"
+        yield _short("schedule", f"warmup {warmup:g} and cooldown {cooldown:g} of {steps} steps", rule)
+    elif shape == _EVENTS and events > between + 1:
+        rule = f"at most {between + 1}, one a step between warmup and cooldown; give more steps or fewer events"
+        yield _short("events", events, rule)
+
+
+def rewind_problems(rewind: float, steps: int) -> Iterator[Problem]:
+    """Whether steps train the dense model, and others the weights of the mask."""
+    if 0 < rewind < 1 and not 0 < round(rewind * steps) < steps:
+        rule = f"at least one of the {steps} steps, and leave one to train the mask's weights; give more steps, or 0"
+        yield _short("rewind", rewind, rule)
+
+
+def interval_problems(interval: int | None, until: float, steps: int) -> Iterator[Problem]:
+    """Whether weights are exchanged before the masks stay as they are."""
+    last, interval = max(1, round(until * steps)), interval or mask_interval_of(steps)
+    if interval >= last:
+        rule = f"below {last}, the steps until the masks stay as they are; give more steps or a later mask_until"
+        yield _short("mask_interval", interval, rule)
+
+
+def _short(option: str, given: object, rule: str) -> Problem:
+    return Problem(option, must_be(rule, given), needs_steps=True)
+
+
+def _cooldown_of(given: Given) -> float:
+    cooldown, preset = given.get("cooldown"), given.get("preset", "short")
+    return default_cooldown(preset) if cooldown is None else cooldown
+
+
+def _has_schedule(method: MethodFacts) -> bool:
+    return method.name in PARAMETERS["warmup"].methods
+
+
+def _density(given: Given, *, in_sweep: bool) -> Iterator[Problem]:
+    density, has_mask = given.get("density"), "mask_from" in given
+    bound = PARAMETERS["density"].bound
+    if density == 1 and has_mask:
+        yield _bad("density", 1, "below 1 or unset with mask_from")
+    if density is None and not (has_mask or given.get("pattern")):
+        yield _bad("density", None, f"{bound}; 0.03 keeps 3 % of the prunable weights")
+    elif density is None and in_sweep:
+        yield _bad(
+            "density",
+            None,
+            f"{bound} in a sweep, which compares densities; give the density of the mask, or a lower one",
+        )
+
+
+def _storage(given: Given) -> Iterator[Problem]:
+    """Only the worker knows whether a target size can be reached."""
+    is_delta = given.get("delta", False)
+    if given.get("trim_positions") and is_delta:
+        yield _bad("delta", "true", "false with trim_positions, which changes the shape of a table")
+    if "target_bytes" in given:
+        if dtype := given.get("embedding_dtype"):
+            yield _bad("embedding_dtype", dtype, "unset with target_bytes, which chooses it; give one of the two")
+        if is_delta:
+            yield _bad("delta", "true", "false with target_bytes; give one of the two")
+
+
+def _keep_fine_tuned(given: Given) -> Iterator[Problem]:
+    if not given.get("keep_fine_tuned"):
+        return
+    if (density := given.get("density", 0)) < 1:
+        yield _bad("keep_fine_tuned", "true", f"unset with a density below 1, here {density:g}")
+    elif given.get("teacher", "none") != "none":
+        yield _bad("keep_fine_tuned", "true", "unset with a teacher")
+
+
+def _baseline(given: Given, task: Task | None) -> Iterator[Problem]:
+    baseline, teacher = given.get("baseline"), given.get("teacher")
+    if baseline is None:
+        return
+    is_trained_once = teacher is not None and (teacher == "train" or str(teacher).startswith("job:"))
+    if given.get("density") == 1:
+        yield _bad("baseline", baseline, "unset with density 1, whose result is the dense model")
+    elif baseline == "none":
+        if teacher is None and not (task and task.kind.not_distilled):
+            rule = "unset without teacher, which is the dense baseline then; give a teacher, or none"
+            yield _bad("baseline", baseline, rule)
+    elif is_trained_once and baseline == "train":
+        yield _bad("baseline", baseline, "unset beside this teacher, whose metrics are the dense ones")
+    elif is_trained_once and baseline != teacher:
+        yield _bad("baseline", baseline, "unset or the teacher's job beside this teacher")
+
+
+def _teacher(given: Given, task: Task | None) -> Iterator[Problem]:
+    """The model or the job that it names is checked elsewhere."""
+    teacher = given.get("teacher")
+    weights = [name for name in ("temperature", "alpha", "hidden_states") if name in given]
+    if teacher == "none":
+        yield from (_bad(name, given[name], "unset without a teacher") for name in weights)
+    elif task is not None and task.kind.not_distilled and (teacher is not None or weights):
+        rule = f"none for {task.name}, as {task.kind.not_distilled}"
+        yield _bad("teacher", teacher or "the dense baseline", rule)
+    if "teacher_revision" in given and (teacher in (None, *_NAMES_NO_MODEL) or str(teacher).startswith("job:")):
+        yield _bad("teacher_revision", given["teacher_revision"], "unset without a model of the hub")
+
+
+def _method(given: Given, method: MethodFacts) -> Iterator[Problem]:
+    is_locked = method.name == "locked_mask"
+    if is_locked and "mask_from" not in given:
+        yield _bad("mask_from", None, "a model with zeros, or job:ID, with the method locked_mask")
+    if "mask_from" in given and not is_locked:
+        yield _bad("method", method.name, "locked_mask, or unset, with mask_from")
+    if "mask_revision" in given and str(given.get("mask_from", "job:")).startswith("job:"):
+        yield _bad("mask_revision", given["mask_revision"], "unset without a model of the hub")
+    if method.freezes_weights and given.get("train_embeddings"):
+        rule = f"unset with the method {method.name}, which trains no weights of the model's body"
+        yield _bad("train_embeddings", "true", rule)
+    if method.needs_dense_steps and given.get("warmup") == 0:
+        shape = given.get("shape", method.shape)
+        if shape == _ONE_SHOT or (shape == _EVENTS and given.get("events") != 1):
+            rule = (
+                f"at least one step with the method {method.name}, which needs gradients of the dense model; give more"
+            )
+            yield _bad("warmup", given["warmup"], rule)
+
+
+def _layer_names(option: str, names: Sequence[str]) -> Iterator[Problem]:
+    if isinstance(names, str):
+        yield _bad(option, names, "a list of patterns")
+        return
+    for name in names:
+        if not name or not name.isprintable() or " " in name:
+            yield _bad(option, name, "printable characters without blanks, such as *.attention.*")
+
+
+def _pattern(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
+    """The rows of the model: see `mvprune.spec.patterns`."""
+    if not (text := given.get("pattern")):
+        return
+    try:
+        pattern = Pattern.parse(text)
+    except ValueError as error:
+        yield Problem("pattern", str(error))
+        return
+    if method is not None and not method.ranks_weights:
+        ranking = ", ".join(name for name, facts in METHODS.items() if facts.ranks_weights)
+        yield _bad("pattern", text, f"unset with the method {method.name}; take one of {ranking}")
+    density = given.get("density")
+    if density is not None and (problem := pattern.problem_with_density(density)):
+        yield Problem("density", problem)
+
+
+def _structure(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
+    """The model's heads and units: see `mvprune.spec.structures`."""
+    structure = given.get("structure")
+    if structure is not None and structure in KINDS:
+        yield from _with_structure(given, structure, method)
+    yield from _structure_density(given, structure, method)
+    if "structure_block_size" in given and structure != _BLOCKS:
+        rule = "unset without structure blocks_and_units; give that structure"
+        yield _bad("structure_block_size", given["structure_block_size"], rule)
+    if given.get("structure_fill"):
+        if structure != _BLOCKS:
+            yield _bad("structure_fill", "true", "unset without structure blocks_and_units; give that structure")
+        if "structure_density" in given:
+            yield _bad(
+                "structure_fill", "true", "unset with structure_density, which prunes what stays; give one of the two"
+            )
+        if given.get("density") == 1:
+            yield _bad("structure_fill", "true", "unset with density 1, at which nothing is pruned")
+
+
+def _with_structure(given: Given, structure: str, method: MethodFacts | None) -> Iterator[Problem]:
+    if method is not None and not takes(structure, method):
+        others = ", ".join(methods_of(structure))
+        yield _bad("structure", structure, f"unset with the method {method.name}; take one of {others}")
+    elif given.get("selection") == "local":
+        yield _bad("selection", "local", "global or unset with structure, which compares all blocks")
+    if given.get("pattern"):
+        yield _bad("pattern", given["pattern"], "unset with structure; give one of the two")
+    if given.get("delta"):
+        yield _bad("delta", "true", "false with structure, which changes the shapes of the model")
+
+
+def _structure_density(given: Given, structure: str | None, method: MethodFacts | None) -> Iterator[Problem]:
+    if (density := given.get("structure_density")) is None:
+        return
+    if structure is None:
+        yield _bad("structure_density", density, "unset without structure; give a structure")
+    elif method is not None and method.is_gated:
+        rule = f"unset with the method {method.name}, whose gates open all weights of a structure"
+        yield _bad("structure_density", density, rule)
+    elif density <= given.get("density", 0):
+        rule = f"above the density, {given['density']:g}; leave it out to keep all weights of what stays"
+        yield _bad("structure_density", density, rule)
