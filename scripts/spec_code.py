@@ -230,6 +230,8 @@ def tables() -> dict[str, str]:
 
 def _row(one: Parameter) -> tuple[str, ...]:
     value = "" if one.kind is Kind.FLAG else f" {one.metavar}"
+    if one.by_name:
+        value = f"={one.metavar or 'true'}"
     allowed = ", ".join(f"`{word}`" for word in one.words) or str(one.bound or "")
     return f"`{one.flag}{value}`", one.help, allowed, one.default
 

@@ -82,9 +82,10 @@ def _choice(oneof: Any, note: parameter_pb2.Parameter, path: str, methods: tuple
         bound=None,
         unit=note.unit,
         group=note.group or group_of(oneof.containing_type),
-        flag=f"--{name.replace('_', '-')}",
+        flag=_flag(name, note),
         metavar=note.metavar,
         methods=methods,
+        is_common=note.place == parameter_pb2.Parameter.COMMON,
     )
 
 
@@ -101,10 +102,18 @@ def _parameter(field: Any, path: str, methods: tuple[str, ...]) -> Parameter:
         bound=bound_of(field),
         unit=note.unit,
         group=note.group or group_of(field.containing_type),
-        flag=note.flag or f"--{name.replace('_', '-')}",
+        flag=_flag(name, note),
         metavar=note.metavar or _UNIT_METAVARS.get(note.unit) or _METAVARS.get(kind, "NAME"),
         methods=methods,
+        is_common=note.place == parameter_pb2.Parameter.COMMON,
+        by_name=note.place == parameter_pb2.Parameter.SET,
     )
+
+
+def _flag(name: str, note: parameter_pb2.Parameter) -> str:
+    if note.place == parameter_pb2.Parameter.SET:
+        return f"--set {name}"
+    return note.flag or f"--{name.replace('_', '-')}"
 
 
 def _default(field: Any, note: parameter_pb2.Parameter, kind: Kind) -> str:

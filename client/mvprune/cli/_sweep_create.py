@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def create_command(argv: Sequence[str]) -> ExitCode:
     """Creates a sweep; with --wait, or --download, sees it through."""
-    parser = create_parser()
+    parser = create_parser(argv)
     args = parser.parse_args(argv)
     if args.print_schema:
         from mvprune.spec.parameters import PARAMETERS

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mvprune.cli._commands import SETTING
 from mvprune.cli._options import Parser, command_parser
-from mvprune.cli._submit_parser import add_file, add_parameter, group_texts
+from mvprune.cli._submit_parser import (
+    add_file,
+    add_help_all,
+    add_parameter,
+    add_set,
+    asks_for_help,
+    group_texts,
+)
 from mvprune.cli._sweep_values import cell, splits, values_of
 from mvprune.cli._types import path, seconds
 from mvprune.spec.parameter import Kind, Parameter
@@ -35,15 +42,20 @@ _GATES = "What a recommended point must reach, as for mvpctl submit. No job FAIL
 _MANY = (Kind.NUMBER, Kind.WHOLE, Kind.WORD, Kind.TEXT)  # kinds of which a command line takes several values
 
 
-def create_parser() -> Parser:
-    """A parser. The `dest` of an option is a parameter of jobs, or `SETTING` and a setting of sweeps."""
+def create_parser(argv: Sequence[str] = ()) -> Parser:
+    """A parser, of the options that most people set if `argv` asks for --help.
+
+    The `dest` of an option is a parameter of jobs, or `SETTING` and a setting of sweeps.
+    """
+    is_brief = asks_for_help(argv)
     parser = command_parser("sweep create", _EXAMPLE, _DETAILS, job=False)
     parser.usage = _USAGE
-    texts = {**group_texts(), "gates": _GATES}
+    texts = {**group_texts(is_brief=is_brief), "gates": _GATES}
     groups = {name: parser.add_argument_group(name, text) for name, text in texts.items()}
     add_file(groups["model"])
+    add_help_all(parser)
     for one in PARAMETERS.values():
-        if one.name != "strict_gates":
+        if one.name != "strict_gates" and not one.by_name and (one.is_common or not is_brief):
             add_parameter(groups[one.group], one, **_several(one))
     groups["model"].add_argument(
         "--sparsity",
@@ -53,6 +65,7 @@ def create_parser() -> Parser:
         metavar="D",
         help="the same numbers, as the paper names them: the fractions that remain",
     )
+    add_set(parser, groups["method"], _readers())
     _add_cells(parser.add_argument_group("points"))
     add_settings(parser, SETTINGS.values())
     _add_call(parser.add_argument_group("call"))
@@ -63,8 +76,14 @@ def add_axes(parser: Parser) -> None:
     """Adds the options of parameters that may differ from job to job, each with several values."""
     group = parser.add_argument_group("axes", "Each takes several values; the points are all combinations.")
     for one in AXES.values():
-        if one.kind in _MANY:
+        if one.kind in _MANY and not one.by_name:
             add_parameter(group, one, **_several(one))
+    add_set(parser, group, _readers())
+
+
+def _readers() -> dict[str, Callable[[str], Any]]:
+    """What reads the values of the axes that --set sets."""
+    return {one.name: values_of(one) for one in AXES.values() if one.by_name and one.kind in _MANY}
 
 
 def add_points(group: argparse._ArgumentGroup) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mvprune.cli._types import number, whole_number
+from mvprune.cli._submit_parser import read_value
 from mvprune.common.suggestions import did_you_mean
 from mvprune.spec.parameter import Kind, Parameter
 from mvprune.spec.sweep_settings import AXES
@@ -16,7 +16,6 @@ from mvprune.spec.sweep_settings import AXES
 MOST = 10_000  # values of an axis
 _RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
 _NAMES = ("model", "teacher", "mask_from", "task")
-_FLAGS = {"true": True, "false": False}
 
 
 def whole_numbers(text: str) -> list[int] | None:
@@ -59,7 +58,7 @@ def cell(text: str) -> dict[str, Any]:
             rule = f"must be parameters of jobs with their values, got {name!r}{did_you_mean(name, AXES)}"
             raise argparse.ArgumentTypeError(rule)
         try:
-            found[name] = _value(AXES[name], value.strip())
+            found[name] = read_value(AXES[name], value.strip())
         except argparse.ArgumentTypeError as error:
             raise argparse.ArgumentTypeError(str(error).replace(", got", f" for {name}, got", 1)) from None
     return found
@@ -74,21 +73,4 @@ def _values(one: Parameter, text: str) -> list[Any]:
             raise argparse.ArgumentTypeError(str(error)) from None
     if not text:
         raise argparse.ArgumentTypeError("must be a value between commas, got ''")
-    return [_value(one, text)]
-
-
-def _value(one: Parameter, text: str) -> Any:
-    match one.kind:
-        case _ if not text:
-            return None
-        case Kind.NUMBER:
-            return number(text)
-        case Kind.WHOLE:
-            return whole_number(text)
-        case Kind.FLAG:
-            if text not in _FLAGS:
-                raise argparse.ArgumentTypeError(f"must be true or false, got {text!r}")
-            return _FLAGS[text]
-        case Kind.TEXTS:
-            return [text]
-    return text
+    return [read_value(one, text)]

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_table
 from mvprune.cli._text import clean
+from mvprune.cli._types import one_of
 from mvprune.common.exceptions import ServerUnreachable
 from mvprune.common.units import count
+from mvprune.spec.parameters import METHODS, PARAMETERS
 
 if TYPE_CHECKING:
     from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
@@ -39,8 +41,10 @@ def tasks_command(argv: Sequence[str]) -> None:
 
 def methods_command(argv: Sequence[str]) -> None:
     """Lists methods."""
-    args = command_parser("methods", "mvpctl methods", job=False).parse_args(argv)
-    methods = _listed(args, "methods")
+    parser = command_parser("methods", "mvpctl methods obert", job=False)
+    parser.add_argument("method", metavar="METHOD", nargs="?", type=one_of(*METHODS), help="only this one")
+    args = parser.parse_args(argv)
+    methods = [one for one in _listed(args, "methods") if args.method in (None, one.name)]
     answer(args.form, methods, [method.name for method in methods], lambda: _print_methods(methods))
 
 
@@ -92,5 +96,10 @@ def _print_methods(methods: Sequence[MethodEntry]) -> None:
     for index, method in enumerate(methods):
         if index:
             print()
-        rows = [[option.name.replace("_", "-"), option.allowed, option.description] for option in method.options]
-        print_table([f"--method {method.name}", "", method.description], [[f"  --{row[0]}", *row[1:]] for row in rows])
+        rows = [[f"  {_flag(option.name)}", option.allowed, option.description] for option in method.options]
+        print_table([f"--method {method.name}", "", method.description], rows)
+
+
+def _flag(option: str) -> str:
+    known = PARAMETERS.get(option)  # None: a server of another version has it
+    return known.flag if known else f"--{option.replace('_', '-')}"

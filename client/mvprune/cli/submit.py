@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def submit_command(argv: Sequence[str]) -> ExitCode:
     """Submits a job, or those of a file; with --wait, or --download, sees it through."""
-    parser = submit_parser()
+    parser = submit_parser(argv)
     args = parser.parse_args(argv)
     if args.print_schema:
         from mvprune.spec.parameters import PARAMETERS

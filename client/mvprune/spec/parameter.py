@@ -89,6 +89,8 @@ class Parameter(NamedTuple):
         flag: of `mvpctl submit`.
         metavar: the name of the value in the help of `mvpctl submit`.
         methods: the methods that have it; (): it is no option of a method.
+        is_common: whether `mvpctl submit --help` shows it.
+        by_name: whether `mvpctl submit` has no option for it but --set NAME=VALUE.
     """
 
     name: str
@@ -103,6 +105,8 @@ class Parameter(NamedTuple):
     unit: str = ""
     metavar: str = ""
     methods: tuple[str, ...] = ()
+    is_common: bool = False
+    by_name: bool = False
 
     @property
     def takes(self) -> str:

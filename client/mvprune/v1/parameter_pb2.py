@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1amvprune/v1/parameter.proto\x12\nmvprune.v1\x1a google/protobuf/descriptor.proto\"\x87\x02\n\tParameter\x12\x0c\n\x04help\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65\x66\x61ult\x18\x02 \x01(\t\x12\r\n\x05unset\x18\x03 \x01(\t\x12\x10\n\x03min\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03max\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\tabove_min\x18\x06 \x01(\x08\x12\x11\n\tmax_items\x18\x07 \x01(\x05\x12\x12\n\nmax_length\x18\x08 \x01(\x05\x12\x0c\n\x04unit\x18\t \x01(\t\x12\r\n\x05group\x18\n \x01(\t\x12\x0c\n\x04name\x18\x0b \x01(\t\x12\x0c\n\x04\x66lag\x18\x0c \x01(\t\x12\x0f\n\x07metavar\x18\r \x01(\t\x12\x14\n\x0cmanifest_key\x18\x0e \x01(\tB\x06\n\x04_minB\x06\n\x04_max\"y\n\x0bMethodFacts\x12\x15\n\rranks_weights\x18\x01 \x01(\x08\x12\x10\n\x08is_gated\x18\x02 \x01(\x08\x12\x17\n\x0f\x66reezes_weights\x18\x03 \x01(\x08\x12\x19\n\x11needs_dense_steps\x18\x04 \x01(\x08\x12\r\n\x05shape\x18\x05 \x01(\t:I\n\tparameter\x12\x1d.google.protobuf.FieldOptions\x18\xc2\x89\x03 \x01(\x0b\x32\x15.mvprune.v1.Parameter:F\n\x06\x63hoice\x12\x1d.google.protobuf.OneofOptions\x18\xc2\x89\x03 \x01(\x0b\x32\x15.mvprune.v1.Parameter:0\n\x05group\x12\x1f.google.protobuf.MessageOptions\x18\xc2\x89\x03 \x01(\t:J\n\x06method\x12\x1f.google.protobuf.MessageOptions\x18\xc3\x89\x03 \x01(\x0b\x32\x17.mvprune.v1.MethodFactsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1amvprune/v1/parameter.proto\x12\nmvprune.v1\x1a google/protobuf/descriptor.proto\"\xe8\x02\n\tParameter\x12\x0c\n\x04help\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65\x66\x61ult\x18\x02 \x01(\t\x12\r\n\x05unset\x18\x03 \x01(\t\x12\x10\n\x03min\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03max\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\tabove_min\x18\x06 \x01(\x08\x12\x11\n\tmax_items\x18\x07 \x01(\x05\x12\x12\n\nmax_length\x18\x08 \x01(\x05\x12\x0c\n\x04unit\x18\t \x01(\t\x12\r\n\x05group\x18\n \x01(\t\x12\x0c\n\x04name\x18\x0b \x01(\t\x12\x0c\n\x04\x66lag\x18\x0c \x01(\t\x12\x0f\n\x07metavar\x18\r \x01(\t\x12\x14\n\x0cmanifest_key\x18\x0e \x01(\t\x12*\n\x05place\x18\x0f \x01(\x0e\x32\x1b.mvprune.v1.Parameter.Place\"3\n\x05Place\x12\x15\n\x11PLACE_UNSPECIFIED\x10\x00\x12\n\n\x06\x43OMMON\x10\x01\x12\x07\n\x03SET\x10\x02\x42\x06\n\x04_minB\x06\n\x04_max\"y\n\x0bMethodFacts\x12\x15\n\rranks_weights\x18\x01 \x01(\x08\x12\x10\n\x08is_gated\x18\x02 \x01(\x08\x12\x17\n\x0f\x66reezes_weights\x18\x03 \x01(\x08\x12\x19\n\x11needs_dense_steps\x18\x04 \x01(\x08\x12\r\n\x05shape\x18\x05 \x01(\t:I\n\tparameter\x12\x1d.google.protobuf.FieldOptions\x18\xc2\x89\x03 \x01(\x0b\x32\x15.mvprune.v1.Parameter:F\n\x06\x63hoice\x12\x1d.google.protobuf.OneofOptions\x18\xc2\x89\x03 \x01(\x0b\x32\x15.mvprune.v1.Parameter:0\n\x05group\x12\x1f.google.protobuf.MessageOptions\x18\xc2\x89\x03 \x01(\t:J\n\x06method\x12\x1f.google.protobuf.MessageOptions\x18\xc3\x89\x03 \x01(\x0b\x32\x17.mvprune.v1.MethodFactsb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -23,7 +23,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'mvprune.v1.parameter_pb2', 
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_PARAMETER']._serialized_start=77
-  _globals['_PARAMETER']._serialized_end=340
-  _globals['_METHODFACTS']._serialized_start=342
-  _globals['_METHODFACTS']._serialized_end=463
+  _globals['_PARAMETER']._serialized_end=437
+  _globals['_PARAMETER_PLACE']._serialized_start=370
+  _globals['_PARAMETER_PLACE']._serialized_end=421
+  _globals['_METHODFACTS']._serialized_start=439
+  _globals['_METHODFACTS']._serialized_end=560
 # @@protoc_insertion_point(module_scope)

@@ -1,7 +1,8 @@
 from google.protobuf import descriptor_pb2 as _descriptor_pb2
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 PARAMETER_FIELD_NUMBER: _ClassVar[int]
@@ -14,7 +15,15 @@ METHOD_FIELD_NUMBER: _ClassVar[int]
 method: _descriptor.FieldDescriptor
 
 class Parameter(_message.Message):
-    __slots__ = ("help", "default", "unset", "min", "max", "above_min", "max_items", "max_length", "unit", "group", "name", "flag", "metavar", "manifest_key")
+    __slots__ = ("help", "default", "unset", "min", "max", "above_min", "max_items", "max_length", "unit", "group", "name", "flag", "metavar", "manifest_key", "place")
+    class Place(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PLACE_UNSPECIFIED: _ClassVar[Parameter.Place]
+        COMMON: _ClassVar[Parameter.Place]
+        SET: _ClassVar[Parameter.Place]
+    PLACE_UNSPECIFIED: Parameter.Place
+    COMMON: Parameter.Place
+    SET: Parameter.Place
     HELP_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_FIELD_NUMBER: _ClassVar[int]
     UNSET_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +38,7 @@ class Parameter(_message.Message):
     FLAG_FIELD_NUMBER: _ClassVar[int]
     METAVAR_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_KEY_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     help: str
     default: str
     unset: str
@@ -43,7 +53,8 @@ class Parameter(_message.Message):
     flag: str
     metavar: str
     manifest_key: str
-    def __init__(self, help: _Optional[str] = ..., default: _Optional[str] = ..., unset: _Optional[str] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., above_min: bool = ..., max_items: _Optional[int] = ..., max_length: _Optional[int] = ..., unit: _Optional[str] = ..., group: _Optional[str] = ..., name: _Optional[str] = ..., flag: _Optional[str] = ..., metavar: _Optional[str] = ..., manifest_key: _Optional[str] = ...) -> None: ...
+    place: Parameter.Place
+    def __init__(self, help: _Optional[str] = ..., default: _Optional[str] = ..., unset: _Optional[str] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., above_min: bool = ..., max_items: _Optional[int] = ..., max_length: _Optional[int] = ..., unit: _Optional[str] = ..., group: _Optional[str] = ..., name: _Optional[str] = ..., flag: _Optional[str] = ..., metavar: _Optional[str] = ..., manifest_key: _Optional[str] = ..., place: _Optional[_Union[Parameter.Place, str]] = ...) -> None: ...
 
 class MethodFacts(_message.Message):
     __slots__ = ("ranks_weights", "is_gated", "freezes_weights", "needs_dense_steps", "shape")
