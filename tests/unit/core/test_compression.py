@@ -346,7 +346,7 @@ def test_patterns_decide_what_is_pruned(model_folder: Path, data: Classification
     assert len(result.pruned) == 6
     assert not any("query" in name for name in result.pruned)
     assert result.info.spec["include"] == ["*.attention.*"]
-    with pytest.raises(ValueError, match=r"^exclude must be a list of patterns, .*, got '\*\.query'"):
+    with pytest.raises(ValueError, match=r"^exclude must be a list of patterns, got '\*\.query'"):
         compress(model_folder, data, density=0.5, exclude="*.query")
 
 

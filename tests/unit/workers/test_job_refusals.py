@@ -78,7 +78,7 @@ def test_a_failure_quotes_a_file_only_where_its_reader_may_choose_the_roots(
     assert ("text, label" in caught.value.message) is shows
 
 
-@pytest.mark.parametrize(("max_length", "enough"), [(4, True), (64, False)])
+@pytest.mark.parametrize(("max_length", "enough"), [(8, True), (64, False)])
 def test_the_length_of_a_run_is_that_of_the_examples_not_of_the_lines(
     spec: job_pb2.CompressionSpec, tiny: Any, tmp_path: Path, max_length: int, enough: bool
 ) -> None:

@@ -28,7 +28,9 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
     training["learning_rate_growth"] = training.pop("lr_density_exponent")  # its key in manifests
     used = {
         "training": {name: value for name, value in training.items() if value is not None},
-        "method": {"movement": asdict(Movement(score_learning_rate=0.5, schedule=Schedule(cooldown=0.4)))},
+        "method": {
+            "movement": asdict(Movement(selection="local", score_learning_rate=0.5, schedule=Schedule(cooldown=0.4)))
+        },
         "teacher": {"model": "x", "revision": "", "temperature": 2.0, "alpha": 0.0, "hidden_states": 0.5},
         "values": "int8",
         "embeddings": "fp16",
