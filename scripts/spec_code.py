@@ -216,12 +216,14 @@ def tables() -> dict[str, str]:
     """The tables of the documentation by name: the groups of options, the methods, and the keys of job files."""
     found: dict[str, str] = {}
     for group in dict.fromkeys(one.group for one in PARAMETERS.values()):
-        members = [one for one in PARAMETERS.values() if one.group == group and one.name != "method"]
+        members = [one for one in PARAMETERS.values() if one.group == group and one.name != "method" and not one.by_name]
         found[group] = _table(("option", "meaning", "allowed", "default"), map(_row, members))
     found["methods"] = _table(
         ("`--method`", "how it chooses weights", "options"),
         ((f"`{name}`", annotation(field).help, _flags(name)) for name, field in METHODS.items()),
     )
+    settings = [one for one in PARAMETERS.values() if one.by_name]
+    found["settings"] = _table(("setting", "meaning", "allowed", "default"), map(_row, settings))
     found["keys"] = _table(
         ("key", "takes", ""), ((f"`{one.name}`", one.takes, one.description) for one in PARAMETERS.values())
     )
@@ -229,15 +231,14 @@ def tables() -> dict[str, str]:
 
 
 def _row(one: Parameter) -> tuple[str, ...]:
-    value = "" if one.kind is Kind.FLAG else f" {one.metavar}"
-    if one.by_name:
-        value = f"={one.metavar or 'true'}"
     allowed = ", ".join(f"`{word}`" for word in one.words) or str(one.bound or "")
-    return f"`{one.flag}{value}`", one.help, allowed, one.default
+    option = one.name if one.by_name else one.flag if one.kind is Kind.FLAG else f"{one.flag} {one.metavar}"
+    return f"`{option}`", one.help, allowed, one.default
 
 
 def _flags(method: str) -> str:
-    return ", ".join(f"`{one.flag}`" for one in PARAMETERS.values() if method in one.methods)
+    own = [one for one in PARAMETERS.values() if method in one.methods]
+    return ", ".join(f"`{one.name}`" if one.by_name else f"`{one.flag}`" for one in own)
 
 
 def with_tables(page: str) -> str:

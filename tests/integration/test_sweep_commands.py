@@ -69,7 +69,8 @@ def test_places_in_a_file(create: list[str], capsys: pytest.CaptureFixture[str],
 
 def test_a_dry_run_starts_nothing(create: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert (
-        main([*create, "--density", "0.1,0.2", "--method", "movement,magnitude", "--score-learning-rate", "0.02"]) == 0
+        main([*create, "--density", "0.1,0.2", "--method", "movement,magnitude", "--set", "score_learning_rate=0.02"])
+        == 0
     )
     out = capsys.readouterr().out
     assert out.startswith("valid: 4 points; 2 density x 2 method, by grid, of tiny-bert on text-classification\n")

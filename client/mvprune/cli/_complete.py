@@ -69,10 +69,20 @@ def options(parser: argparse.ArgumentParser) -> None:
             completer = FilesCompleter()
         elif action.dest in _VALUES:
             completer = _completer(_VALUES[action.dest])
+        elif action.option_strings == ["--set"]:
+            completer = ChoicesCompleter(_settings())
         elif action.dest in words:
             completer = ChoicesCompleter(words[action.dest])  # type: ignore[arg-type]
         action.completer = completer  # type: ignore[attr-defined]
     _finish(parser)
+
+
+def _settings() -> Mapping[str, str]:
+    """What --set takes: a name with =, or with each of its words."""
+    from mvprune.spec.parameters import PARAMETERS
+
+    named = (one for one in PARAMETERS.values() if one.by_name)
+    return {f"{one.name}={word}": one.help for one in named for word in (one.words or ("",))}
 
 
 def _finish(parser: argparse.ArgumentParser) -> None:

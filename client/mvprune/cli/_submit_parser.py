@@ -78,7 +78,9 @@ def submit_parser(argv: Sequence[str] = ()) -> Parser:
     by = "--name gives it a name for people, and with --request-id a repeated submit is the same job"
     if is_brief:
         hide(parser, _RARE)
-    parser.remedies = dict.fromkeys(("--id", "--job-id"), f"; the server makes the id of a job; {by}")
+    parser.remedies = {**parser.remedies} | dict.fromkeys(
+        ("--id", "--job-id"), f"; the server makes the id of a job; {by}"
+    )
     return parser
 
 
@@ -114,6 +116,7 @@ def add_set(parser: Parser, group: argparse._ArgumentGroup, several: Mapping[str
     """
     named = {one.name: one for one in PARAMETERS.values() if one.by_name}
     parser.set_defaults(**{name: [] if name in several else None for name in named})
+    parser.remedies = {f"--{name.replace('_', '-')}": f"; use --set {name}=VALUE" for name in named}
 
     def read(text: str) -> tuple[str, Any]:
         name, equals, value = text.partition("=")
@@ -123,9 +126,7 @@ def add_set(parser: Parser, group: argparse._ArgumentGroup, several: Mapping[str
         if name not in named:
             known = PARAMETERS.get(name)
             hint = f"; use {known.flag}" if known else did_you_mean(name, named)
-            raise argparse.ArgumentTypeError(
-                f"must name a setting without an option of its own, got {name!r:.200}{hint}"
-            )
+            raise argparse.ArgumentTypeError(f"must be a setting without an option of its own, got {name!r:.200}{hint}")
         try:
             return name, several[name](value) if name in several else read_value(named[name], value)
         except argparse.ArgumentTypeError as error:

@@ -15,6 +15,7 @@ from mvprune.cli._submit_parser import (
     add_parameter,
     add_set,
     asks_for_help,
+    brief,
     group_texts,
 )
 from mvprune.cli._sweep_values import cell, splits, values_of
@@ -56,7 +57,7 @@ def create_parser(argv: Sequence[str] = ()) -> Parser:
     add_help_all(parser)
     for one in PARAMETERS.values():
         if one.name != "strict_gates" and not one.by_name and (one.is_common or not is_brief):
-            add_parameter(groups[one.group], one, **_several(one))
+            add_parameter(groups[one.group], one, **(brief(one) if is_brief else {}) | _several(one))
     groups["model"].add_argument(
         "--sparsity",
         type=values_of(PARAMETERS["density"]),

@@ -230,7 +230,7 @@ def test_what_to_do_about_a_limit_is_said(fake: Fake, mvpctl: Mvpctl, reason: st
         (("wait", "j1", "--timeout", "-1"), "--timeout must be from 0 to 31,536,000, got '-1'"),
         (("wait", "j1", "--timeout", "1e10"), "--timeout must be from 0 to 31,536,000, got '1e10'"),
         (("benchmark", "out", "--seconds", "-1"), "--seconds must be from 0 to 31,536,000, got '-1'"),
-        ((*SUBMIT, "--density", "0.1", "--alpha", "inf"), "--alpha must be a number, got 'inf'"),
+        ((*SUBMIT, "--density", "0.1", "--set", "alpha=inf"), "--set must be a number for alpha, got 'inf'"),
     ],
 )
 def test_numbers_that_nothing_can_be_done_with(mvpctl: Mvpctl, argv: tuple[str, ...], error: str) -> None:

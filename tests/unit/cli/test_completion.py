@@ -67,8 +67,10 @@ def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
         "mvpctl get ",
         "mvpctl sweep re",
         "mvpctl sweep create --goal ",
+        "mvpctl submit --set initial_s",
     )
-    assert of_sweeps == [["report", "resume", "retry"], ["density", "bytes", "latency"]]
+    settings = ["initial_scores=zero", "initial_scores=magnitude"]
+    assert of_sweeps == [["report", "resume", "retry"], ["density", "bytes", "latency"], settings]
     assert set(commands) == set(COMMANDS)
     assert one == ["submit"]
     assert options == ["--method", "--memory", "--measure-latency"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import re
@@ -64,9 +65,10 @@ def sent(fake: Fake, mvpctl: Mvpctl, *argv: str) -> Any:
 
 def test_a_file_is_a_submit_with_these_options(fake: Fake, mvpctl: Mvpctl, job_file: Path) -> None:
     by_file = sent(fake, mvpctl, "-f", str(job_file))
-    options = "--model bert-base-uncased --task sst2 --density 0.03 --method soft_movement --penalty 1e2 --seed 7 "
-    options += "--learning-rate 3e-5 --label team=search --label version=1.10 --include *.attention.* --compile "
-    assert by_file == sent(fake, mvpctl, *options.split(), "--max-runtime", "2h", "--memory", "8GiB")
+    options = "--model bert-base-uncased --task sst2 --density 0.03 --method soft_movement --set penalty=1e2 --seed 7 "
+    options += "--learning-rate 3e-5 --label team=search --label version=1.10 --include *.attention.* "
+    options += "--set compile=true --max-runtime 2h --memory 8GiB"
+    assert by_file == sent(fake, mvpctl, *options.split())
 
 
 def test_options_outweigh_the_file(fake: Fake, mvpctl: Mvpctl, job_file: Path) -> None:
@@ -346,8 +348,11 @@ def test_the_keys_are_the_parameters_of_submit_and_the_options_of_the_command() 
     assert set(PARAMETERS) == {"model", "density", *get_type_hints(SubmitOptions)} - of_the_call
     from mvprune.cli._submit_parser import submit_parser
 
-    options = {action.dest for action in submit_parser()._actions} - {
+    parser = submit_parser()
+    options = ({action.dest for action in parser._actions} | set(parser._defaults)) - {
+        argparse.SUPPRESS,
         "help",
+        "help_all",
         "sparsity",
         "output",
         "quiet",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.unit.client.scripted_server import (
     watch,
 )
 
+from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2
 
 
@@ -61,18 +63,19 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
     line = """
         submit --model org/m --revision r --density 0.1
         --train server:/t.jsonl --validation s3://b/v.tsv --text-column a --text-pair-column b --label-column c
-        --method movement --warmup 0.05 --cooldown 0.3 --score-learning-rate 0.02
-        --shape linear --selection global --initial-scores magnitude
+        --method movement --warmup 0.05 --cooldown 0.3 --set score_learning_rate=0.02
+        --shape linear --selection global --set initial_scores=magnitude
         --include *.attention.* --include *.dense --exclude *.0.* --pattern 1:10 --structure heads_and_units
-        --structure-density 0.5 --structure-block-size 16 --structure-fill --allow-density-miss
+        --structure-density 0.5 --set structure_block_size=16 --set structure_fill=true --allow-density-miss
         --weight-dtype int8 --embedding-dtype bf16 --trim-vocabulary --trim-positions
         --target-bytes 10MB --delta
-        --teacher org/t --teacher-revision v1 --temperature 3 --alpha 0.5 --hidden-states 2
+        --teacher org/t --set teacher_revision=v1 --set temperature=3 --set alpha=0.5 --set hidden_states=2
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
-        --accumulation-steps 2 --precision bf16 --train-embeddings --compile --gradient-checkpointing --deterministic
-        --dropout --lr-density-exponent 0.5 --evaluate-every 3 --patience 2 --keep-best --best-metric f1
+        --accumulation-steps 2 --precision bf16 --train-embeddings --set compile=true --gradient-checkpointing
+        --set deterministic=true
+        --set dropout=true --set lr_density_exponent=0.5 --evaluate-every 3 --patience 2 --keep-best --best-metric f1
         --gpus 0 --cpus 2 --memory 8GiB --workers 3 --max-attempts 1
-        --priority -5 --max-runtime 2h --max-queue-time 7d --start-timeout 90s --checkpoint-interval 1.5m
+        --priority -5 --max-runtime 2h --max-queue-time 7d --set start_timeout=90s --checkpoint-interval 1.5m
         --retention 30d --allow-smaller-batch --gate f1>=80 --gate bytes<=10MB --strict-gates
         --label team=search --label a=b=c --name mine --request-id once --validate-only
     """
@@ -165,9 +168,9 @@ def test_options_that_are_not_given_stay_unset(fake: Fake, mvpctl: Mvpctl) -> No
 @pytest.mark.parametrize(
     ("method", "options", "expected"),
     [
-        ("soft_movement", "--penalty 10 --initial-scores zero", {"penalty": 10, "initial_scores": "ZERO"}),
-        ("l0", "--penalty 10 --score-learning-rate 0.1", {"penalty": 10, "score_learning_rate": 0.1}),
-        ("one_shot_magnitude", "--when before --selection local", {"when": "BEFORE", "selection": "LOCAL"}),
+        ("soft_movement", "--set penalty=10 --set initial_scores=zero", {"penalty": 10, "initial_scores": "ZERO"}),
+        ("l0", "--set penalty=10 --set score_learning_rate=0.1", {"penalty": 10, "score_learning_rate": 0.1}),
+        ("one_shot_magnitude", "--set when=before --selection local", {"when": "BEFORE", "selection": "LOCAL"}),
         ("random", "--shape one_shot --warmup 1", {"schedule": {"shape": "ONE_SHOT", "warmup": 1}}),
     ],
 )
@@ -196,12 +199,12 @@ def test_who_may_teach(fake: Fake, mvpctl: Mvpctl, given: str, teacher: dict[str
 
 def test_the_dense_baseline_teaches_as_is_said(fake: Fake, mvpctl: Mvpctl) -> None:
     fake.answers["CreateJob"] = always(job("QUEUED"))
-    assert mvpctl(*SUBMIT, "--density", "0.1", "--alpha", "0.5").code == 0
+    assert mvpctl(*SUBMIT, "--density", "0.1", "--set", "alpha=0.5").code == 0
     assert fake.asked("CreateJob").job.spec.teacher == job_pb2.Teacher(alpha=0.5)
 
 
 def test_help_names_every_method_option_and_word_of_the_contract(mvpctl: Mvpctl) -> None:
-    text = mvpctl("submit", "--help").out
+    text = mvpctl("submit", "--help-all").out + mvpctl("methods").out + Path("docs/submit.md").read_text()
     spec = job_pb2.CompressionSpec.DESCRIPTOR
     messages = [spec.fields_by_name[name].message_type for name in ("training", "teacher")]
     messages.append(job_pb2.ExecutionPolicy.DESCRIPTOR)
@@ -212,9 +215,44 @@ def test_help_names_every_method_option_and_word_of_the_contract(mvpctl: Mvpctl)
         for field in message.fields:
             if field.containing_oneof is None or field.containing_oneof.name != "source":
                 if field.name not in ("schedule", "revision", "resources", "gates"):
-                    assert f"--{field.name.replace('_', '-')}" in text.split()
+                    name = field.name if PARAMETERS[field.name].by_name else field.name.replace("_", "-")
+                    assert re.search(rf"--(set )?{name}\b", text), field.name
                 for word in field.enum_type.values if field.enum_type else ():
                     assert word.number == 0 or word.name.lower() in text
+
+
+_OWN = "must be a setting without an option of its own"
+
+
+def test_help_fits_two_screens(mvpctl: Mvpctl) -> None:
+    brief, everything = (mvpctl("submit", option).out for option in ("--help", "--help-all"))
+    assert len(brief.splitlines()) <= 100
+    assert "--help-all shows all" in brief
+    for option in ("--model", "--task", "--density", "--method", "--teacher", "--gate", "--wait", "--set"):
+        assert f"{option} " in brief
+    assert len(re.findall(r"^  (?:-\w, )?--", everything, flags=re.MULTILINE)) <= 85
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--set", "events"], "--set must be NAME=VALUE, got 'events'"),
+        (
+            ["--set", "event=3"],
+            "--set must name a setting without an option of its own, got 'event'; did you mean events?",
+        ),
+        (
+            ["--set", "density=3"],
+            "--set must name a setting without an option of its own, got 'density'; use --density",
+        ),
+        (["--set", "events=x"], "--set must be a whole number for events, got 'x'"),
+        (["--set", "dropout=1"], "--set must be one of true, false for dropout, got '1'"),
+        (["--events", "3"], "unrecognized arguments: --events 3; use --set events=VALUE"),
+    ],
+)
+def test_settings_without_an_option_of_their_own(mvpctl: Mvpctl, given: list[str], said: str) -> None:
+    outcome = mvpctl(*SUBMIT, "--density", "0.1", *given)
+    assert (outcome.code, outcome.err.splitlines()[0]) == (2, f"error: {said}")
 
 
 def test_each_use_of_sparsity_says_what_is_kept(fake: Fake, mvpctl: Mvpctl, tmp_path: Path) -> None:
@@ -254,8 +292,8 @@ def test_each_use_of_sparsity_says_what_is_kept(fake: Fake, mvpctl: Mvpctl, tmp_
             "job.spec.method (--method): must be one of movement, soft_movement, l0, ",
         ),
         (
-            ["--density", "0.1", "--method", "magnitude", "--score-learning-rate", "1"],
-            "job.spec.magnitude.score_learning_rate (--score-learning-rate): must be unset for magnitude, which has ",
+            ["--density", "0.1", "--method", "magnitude", "--set", "score_learning_rate=1"],
+            "job.spec.magnitude.score_learning_rate (--set score_learning_rate): must be unset for magnitude, which",
         ),
     ],
 )
@@ -289,7 +327,7 @@ def test_a_density_is_judged_by_the_server(fake: Fake, mvpctl: Mvpctl, density: 
     assert outcome.err.splitlines() == [
         f"error: job.spec.target_density (--density): got {density!r}; allowed: more than 0, up to 1",
         "error: job.spec.teacher.job (--teacher): no",
-        "error: job.spec.teacher.revision (--teacher-revision): no",
+        "error: job.spec.teacher.revision (--set teacher_revision): no",
         "error: job.spec.training.keep_best (--keep-best): no",
         "error: job.spec.dataset.hub_id (--dataset): no",
         "error: job.policy.resources.memory_bytes (--memory): too much",

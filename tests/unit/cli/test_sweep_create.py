@@ -116,7 +116,7 @@ def test_settings_are_sent(fake: Fake, mvpctl: Mvpctl) -> None:
 
 
 def test_a_study_of_tickets_is_sent(fake: Fake, mvpctl: Mvpctl) -> None:
-    line = """--task sst2,mrpc --density 0.5,0.3 --seed 0..1 --rewind 0.1 --point task=qqp,max-steps=7 --step 0.2
+    line = """--task sst2,mrpc --density 0.5,0.3 --seed 0..1 --set rewind=0.1 --point task=qqp,max-steps=7 --step 0.2
               --control random_mask,random --control shuffled --table-task sst2 --transfer-density 0.6
               --transfer-source sst2,qqp --transfer-target mrpc"""
     spec = sent(fake, mvpctl, *CREATE[:2], "--model", "m", *line.split()).sweep.spec
@@ -153,7 +153,7 @@ def test_sparsity_is_the_same_as_density(fake: Fake, mvpctl: Mvpctl) -> None:
         ("--point seed=x", "--point must be a whole number for seed, got 'x'"),
         (
             "--point compile=maybe",
-            "--point must be true or false for compile, got 'maybe'",
+            "--point must be one of true, false for compile, got 'maybe'",
         ),
         ("--point priority=1", "--point must be parameters of jobs with their values, got 'priority'"),
         ("--strict-gates", "unrecognized arguments: --strict-gates"),
@@ -220,7 +220,7 @@ def test_a_model_is_needed(mvpctl: Mvpctl) -> None:
         ("sweep.spec.search.min_density", "sweep.spec.search.min_density (--min-density)"),
         ("sweep.spec.random.points", "sweep.spec.random.points (--random-points)"),
         ("sweep.spec.tickets.transfer_density", "sweep.spec.tickets.transfer_density (--transfer-density)"),
-        ("sweep.spec.base.locked_mask.rewind", "sweep.spec.base.locked_mask.rewind (--rewind)"),
+        ("sweep.spec.base.locked_mask.rewind", "sweep.spec.base.locked_mask.rewind (--set rewind)"),
         ("sweep.spec.base.locked_mask.mask_from", "sweep.spec.base.locked_mask.mask_from (--mask-from)"),
         ("sweep.spec.base.teacher", "sweep.spec.base.teacher (--teacher)"),
         ("sweep.spec.base.method", "sweep.spec.base.method (--method)"),
@@ -321,7 +321,8 @@ def test_the_same_command_in_the_same_run_of_ci_is_the_same_sweep(
 
 
 def test_every_parameter_and_setting_is_an_option() -> None:
-    found = {action.dest for action in create_parser()._actions}
+    parser = create_parser()
+    found = {action.dest for action in parser._actions} | set(parser._defaults)
     assert set(PARAMETERS) - {"strict_gates"} <= found
     assert {SETTING + name for name in SETTINGS} <= found
 
