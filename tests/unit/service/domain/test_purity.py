@@ -26,6 +26,7 @@ ALLOWED = {
     "typing",
     "mvprune.common.metrics",  # constants
     "mvprune.common.patterns",  # what a pattern is
+    "mvprune.data.phases",  # constants, and their order
     "mvprune.data.run_length",  # arithmetic
     "mvprune.data.tasks",  # what a task is
     "mvprune.sources.schemes",  # constants
