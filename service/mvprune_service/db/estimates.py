@@ -163,8 +163,8 @@ def estimate_job(conn: Connection, project: str, asked: Asked) -> tuple[float | 
     seconds = measured.seconds(asked)
     if seconds is None:
         return None, (
-            "the time is not known yet, as no job with this model, task, batch and length has made steps here; "
-            "mvpctl get JOB shows the time left after the first steps"
+            "not known yet: no job with this model, task, batch and length has made steps here; mvpctl get JOB shows "
+            "the time left after the first steps"
         )
     text = f"about {_worded(seconds)} of work"
     for one in dense:

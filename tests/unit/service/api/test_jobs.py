@@ -222,7 +222,7 @@ async def test_the_answer_has_the_phases_and_says_that_no_time_is_known_yet(api:
             *(("pruning", 50), ("evaluating", 0), ("uploading", 0)),
         ]
         assert not answer.estimate.HasField("runtime")
-        assert answer.estimate.text.startswith("the time is not known yet, as no job")
+        assert answer.estimate.text.startswith("not known yet: no job")
     assert not (await api.call("GetJob")).HasField("estimate")
 
 

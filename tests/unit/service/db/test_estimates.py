@@ -131,8 +131,8 @@ async def test_what_cannot_be_compared_is_not_guessed(db: Database, jobs: Jobs, 
 async def test_nothing_is_measured_on_a_fresh_server(db: Database) -> None:
     assert await asked_of_job(db, spec(max_steps=400)) == (
         None,
-        "the time is not known yet, as no job with this model, task, batch and length has made steps here; "
-        "mvpctl get JOB shows the time left after the first steps",
+        "not known yet: no job with this model, task, batch and length has made steps here; mvpctl get JOB shows the "
+        "time left after the first steps",
     )
 
 
