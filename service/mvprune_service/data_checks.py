@@ -64,6 +64,7 @@ class Found:
     Attributes:
         notes: what should be known of the files.
         rows: to train on; None if they were not counted.
+        validation: rows to evaluate on, of all files.
         has_pairs: whether each row has two texts.
         problem: what is wrong; None if nothing is.
         unchecked: why the files were not checked to their end; "" if they were.
@@ -71,6 +72,7 @@ class Found:
 
     notes: tuple[str, ...] = ()
     rows: int | None = None
+    validation: int = 0
     has_pairs: bool = False
     problem: Problem | None = None
     unchecked: str = ""
@@ -116,7 +118,8 @@ def read(files: Files) -> Found:
         data = with_discreet_errors(load, DataError, when=files.discreet)
     except DataError as error:
         return Found(problem=Problem(str(error.path), str(error), is_of_train=str(error.path) == str(files.train)))
-    return Found((*data.columns, *data.notes), len(data.train), data.task.kind.has_pairs(data))
+    has_pairs = data.task.kind.has_pairs(data)
+    return Found((*data.columns, *data.notes), len(data.train), len(data.validation), has_pairs)
 
 
 class DataChecks:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from mvprune.data.phases import Phase
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +21,6 @@ class Progress:
         total_steps: steps of this phase.
         density: fraction of the prunable weights that are kept after the step.
         loss: loss of a recent step; on a CUDA device it is read only every few steps, to avoid synchronization.
-        eta_seconds: estimated time to the end of this phase.
     """
 
     phase: str
@@ -27,7 +28,6 @@ class Progress:
     total_steps: int
     density: float
     loss: float
-    eta_seconds: float
 
 
 class Callback:
@@ -36,6 +36,9 @@ class Callback:
     While a model is pruned, `layer.weight` and `model.get_parameter` return W' = M ⊙ W, a copy that takes no changes.
     `model.named_parameters` has W, which the optimizer updates, and its gradient.
     """
+
+    def on_plan(self, phases: Sequence[Phase]) -> None:
+        """The phases to come, after "loading". One whose result is cached is left out later."""
 
     def on_phase(self, name: str) -> None:
         """A phase begins: "loading", "dense", "evaluating", "teaching" or "pruning". While a method prunes by many

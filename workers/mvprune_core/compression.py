@@ -286,6 +286,7 @@ def _prepare(
     keys = run_keys(resolved)
     if not resolved.is_kept:
         check_group(group, student.model, resolved.settings, keys)
+    callback.on_plan(resolved.phases)
     checkpoints = None if folder is None else Checkpoints(folder, keys.checkpoints, checkpoint_seconds, group)
     return CompressionRun(
         resolved=resolved,

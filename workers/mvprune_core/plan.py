@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Base, Coding, ModelSource
 from mvprune.artifact.structures import Structures
+from mvprune.data.phases import Phase, phases_of
 from mvprune.data.run_length import default_cooldown, preset_note, too_short
 from mvprune.sources.model_types import problem_with_checkpointing
 from mvprune.spec.patterns import Pattern
@@ -122,6 +123,22 @@ class ResolvedRun(Plan):
         """Optimizer steps of this run's own dense model, as baseline or teacher."""
         is_teacher = self.teacher is not None and self.named_teacher is None
         return self.total_steps if (self.has_own_baseline or is_teacher) and not self.fine_tuned else 0
+
+    @property
+    def phases(self) -> list[Phase]:
+        """What the run does, in order."""
+        teacher: Literal["dense", "other"] = "dense" if self.named_teacher is None else "other"
+        return phases_of(
+            baseline=self.has_own_baseline,
+            teacher=teacher if self.teacher is not None else None,
+            trains_dense=not self.fine_tuned,
+            prunes=not self.is_kept,
+            steps=self.total_steps,
+            batch_size=self.settings.batch_size,
+            evaluate_every=self.settings.evaluate_every or 0,
+            train=len(self.train),
+            validation=len(self.validation),
+        )
 
     @property
     def is_kept(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -166,7 +165,7 @@ class Trainer:
 
     def _train(self) -> None:
         batches = training_batches(self.examples.lengths, self.settings.batch_size, self.seed)
-        began, first, density = time.monotonic(), self.step, 1.0
+        density = 1.0
         self._evaluate_if_due()  # the last run may have been stopped during the evaluation
         for indices in itertools.islice(batches, self.step, self.total_steps):
             if self._patience_exhausted:
@@ -178,8 +177,7 @@ class Trainer:
                 self._check_finite()
                 self._loss, density = loss.item(), self._current_density
                 self.curve.add(self.step, self._loss, density)
-            eta = (time.monotonic() - began) / (self.step - first) * (self.total_steps - self.step)
-            self.callback.on_step(Progress(self.curve.phase, self.step, self.total_steps, density, self._loss, eta))
+            self.callback.on_step(Progress(self.curve.phase, self.step, self.total_steps, density, self._loss))
             with suppress(Stopped):  # a checkpoint is written first
                 self._evaluate_if_due()
             due = self.checkpoints is not None and self.checkpoints.due

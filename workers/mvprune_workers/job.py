@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from mvprune.artifact.header import open_header
 from mvprune.common.excerpts import hidden, with_discreet_errors
 from mvprune.common.units import percent
 from mvprune.data.loading import Columns, find_task_files
+from mvprune.data.phases import Phase
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.export import export
 from mvprune.sources.references import (
@@ -58,6 +59,7 @@ from mvprune_workers.folders import Folders
 from mvprune_workers.inputs import fetched_path
 from mvprune_workers.latency import add_latency
 from mvprune_workers.position import Position
+from mvprune_workers.timetable import Timetable
 
 log = logging.getLogger(__name__)
 
@@ -214,20 +216,26 @@ class Reports(Callback):
         self._clock = clock
         self._next_progress = -math.inf
         self._density = 1.0
-        self._began = clock()
+        self._timetable = Timetable(clock)
+
+    def on_plan(self, phases: Sequence[Phase]) -> None:
+        """See Callback."""
+        self._timetable.plan(phases)
 
     def on_phase(self, name: str) -> None:
         """See Callback."""
         log.info("phase: %s", name)
-        self._next_progress, self._began = -math.inf, self._clock()
+        self._next_progress = -math.inf
+        self._timetable.begin(name)
         self._position.set(name, 0)
-        self._emit(ProgressEvent(name, density=self._density))
+        self._emit(ProgressEvent(name, density=self._density, eta_seconds=self._timetable.left()))
 
     def on_step(self, progress: Progress) -> None:
         """See Callback."""
         step, total = progress.step, progress.total_steps
         self._density = progress.density
-        self._show(progress.phase, step, total, _finite(progress.loss), _finite(progress.eta_seconds))
+        self._timetable.step(step)
+        self._show(progress.phase, step, total, _finite(progress.loss))
         if _is_due(step, total, _METRIC_POINTS):
             self._record(f"{progress.phase}/loss", step, progress.loss)
             self._record(f"{progress.phase}/density", step, progress.density)
@@ -237,12 +245,13 @@ class Reports(Callback):
 
     def on_examples(self, phase: str, done: int, total: int) -> None:
         """See Callback."""
-        eta = (self._clock() - self._began) / done * (total - done)
-        self._show(phase, done, total, None, eta)
+        self._timetable.read(phase, done)
+        self._show(phase, done, total, None)
 
     def on_resume(self, phase: str, step: int) -> None:
         """See Callback."""
         log.info("%s: resuming after step %d", phase, step)
+        self._timetable.resume(step)
 
     def on_checkpoint(self, steps: int) -> None:
         """See Callback."""
@@ -251,6 +260,7 @@ class Reports(Callback):
     def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
         """See Callback."""
         log.info("%s model: %s", phase, ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+        self._timetable.evaluated(phase)
         for name, value in metrics.items():
             self._record(f"{phase}/{name}", step, value)
 
@@ -258,11 +268,12 @@ class Reports(Callback):
         """See Callback."""
         log.warning("note: %s", text)
 
-    def _show(self, phase: str, step: int, total: int, loss: float | None, eta: float | None) -> None:
+    def _show(self, phase: str, step: int, total: int, loss: float | None) -> None:
         self._position.set(phase, step)
         now = self._clock()
         if now >= self._next_progress or step == total:
             self._next_progress = now + _PROGRESS_SECONDS
+            eta = self._timetable.left()
             self._emit(ProgressEvent(phase, step, total, self._density, loss, eta))
 
     def _record(self, metric: str, step: int, value: float) -> None:

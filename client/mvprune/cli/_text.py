@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mvprune.common.units import count, duration, exact_size, percent
+from mvprune.data.phases import TRAININGS
 
 if TYPE_CHECKING:
-    from mvprune.client.models import JobEvent, JobRecord, Progress
+    from mvprune.client.models import JobEvent, JobRecord, PlannedPhase, Progress
     from mvprune.spec.models import Spec
 
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # and what no encoding has
@@ -90,6 +91,32 @@ def state(job: JobRecord) -> str:
 def advice(job: JobRecord) -> str:
     """What to do about a job's failure, "" where its message says it."""
     return _ADVICE.get(job.failure.reason, "").format(job.id) if job.failure else ""
+
+
+def plan(job: JobRecord) -> list[str]:
+    """What a job will do, and how long that takes; [] where the answer has no estimate."""
+    estimate = job.estimate
+    if estimate is None:
+        return []
+    least = "" if job.spec.training.epochs else " or more"
+    phases = (_planned(phase, f"{_counted(estimate.epochs, 'epoch')}{least}") for phase in estimate.phases)
+    stops = "; early stopping may end a training sooner" if job.spec.training.patience else ""
+    return [f"phases: {', '.join(phases)}{stops}", f"time: {estimate.text}"]
+
+
+def _planned(phase: PlannedPhase, epochs: str) -> str:
+    """pruning 3,000 steps with 6 evaluations"""
+    words = phase.name
+    if phase.name in TRAININGS:
+        words += f" {_counted(phase.steps, 'step') if phase.steps else epochs}"
+    elif phase.examples:
+        words += f" {_counted(phase.examples, 'example')}"
+    return words + (f" with {_counted(phase.evaluations, 'evaluation')}" if phase.evaluations else "")
+
+
+def _counted(number: float, what: str) -> str:
+    """3,000 steps; 1 step; 0.5 epochs"""
+    return f"{number:,g} {what}{'s' if number != 1 else ''}" if number < 1e5 else f"{number:,.0f} {what}s"
 
 
 def steps(progress: Progress | None) -> str:

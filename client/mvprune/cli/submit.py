@@ -13,7 +13,7 @@ from mvprune.cli._options import connect
 from mvprune.cli._output import answer, job_with_result, print_data
 from mvprune.cli._submission import Submission, send_all, submissions
 from mvprune.cli._submit_parser import submit_parser
-from mvprune.cli._text import clean, keeps
+from mvprune.cli._text import clean, keeps, plan
 from mvprune.cli._uploads import sending
 from mvprune.cli._wait import Waiting, finish
 from mvprune.common.suggestions import did_you_mean
@@ -83,8 +83,8 @@ def _tell(jobs: Sequence[Job], wanted: Sequence[Submission], args: argparse.Name
         for note in dict.fromkeys(filter(None, map(_unknown_model, jobs))):
             print(clean(note), file=sys.stderr)
     if waits and not args.form.is_text:
-        for note in () if args.form.quiet else jobs[0].notes:
-            print(clean(f"note: {note}"), file=sys.stderr)
+        for line in () if args.form.quiet else (*(f"note: {note}" for note in jobs[0].notes), *plan(jobs[0])):
+            print(clean(line), file=sys.stderr)
         return
     answers = [job_with_result(job, None) for job in jobs]
     ids = [] if args.validate_only else [job.id for job in jobs]
@@ -93,7 +93,7 @@ def _tell(jobs: Sequence[Job], wanted: Sequence[Submission], args: argparse.Name
         for job in jobs:
             done = "valid" if args.validate_only else f"job {job.id} submitted"
             print(clean(f"{done}: {keeps(job)}"), flush=True)
-            for note in job.notes:
-                print(clean(f"note: {note}"), flush=True)
+            for line in (*(f"note: {note}" for note in job.notes), *plan(job)):
+                print(clean(line), flush=True)
 
     answer(args.form, answers if len(wanted) > 1 else answers[0], ids, text)

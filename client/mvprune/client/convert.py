@@ -55,7 +55,13 @@ def job_fields(message: job_pb2.Job) -> dict[str, Any]:
         "notes": tuple(message.notes),
         "sweep": message.sweep,
         "primary_metric": message.primary_metric,
+        "estimate": _estimate(message.estimate) if message.HasField("estimate") else None,
     }
+
+
+def _estimate(message: job_pb2.JobEstimate) -> models.JobEstimate:
+    phases = tuple(same_fields(models.PlannedPhase, phase) for phase in message.phases)
+    return models.JobEstimate(phases, message.epochs, seconds_of(message, "runtime"), message.text)
 
 
 def update(message: job_pb2.WatchJobResponse, job: models.AnyJob) -> models.JobUpdate[models.AnyJob]:

@@ -56,7 +56,7 @@ class Progress:
         phase: loading, dense, evaluating, teaching, pruning, sampling, scoring or uploading.
         step: of the phase, out of `total_steps` (0: not known).
         density: fraction of the prunable weights kept now.
-        eta: seconds left in the phase.
+        eta: seconds to the end of the job, without the upload; early stopping may end it sooner.
     """
 
     phase: str
@@ -65,6 +65,41 @@ class Progress:
     density: float
     loss: float | None
     eta: float | None
+
+
+@dataclass(frozen=True)
+class PlannedPhase:
+    """A phase of a job that was not started yet. Numbers that only the worker knows are 0.
+
+    Attributes:
+        name: dense, evaluating, teaching, pruning or uploading, as in `Progress`.
+        steps: of a training.
+        examples: that the model reads, in a training in all steps together.
+        evaluations: between the steps of a training.
+    """
+
+    name: str
+    steps: int
+    examples: int
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class JobEstimate:
+    """What a job will do and how long that takes, as far as it is known before it runs.
+
+    Attributes:
+        phases: in order. A dense model that is fine-tuned for the task already is not trained.
+        epochs: of each training: passes over the data if the steps are not known, else 0. Those of a preset may be
+            more if there are few examples.
+        runtime: seconds of work; None if they are not known.
+        text: the time in words, and what it was measured on.
+    """
+
+    phases: tuple[PlannedPhase, ...]
+    epochs: float
+    runtime: float | None
+    text: str
 
 
 @dataclass(frozen=True)
@@ -87,6 +122,7 @@ class JobRecord:
             wrong; once it has SUCCEEDED: the notes of its result.
         sweep: the name of the sweep that created it; "" if none did.
         primary_metric: the name of the task's metric without prefix, e.g. "accuracy"; set when the job has SUCCEEDED.
+        estimate: only as `submit` gives it.
     """
 
     COMPUTED = ("metric", "difference", "duration")  # properties that JSON output has beside the fields
@@ -116,6 +152,7 @@ class JobRecord:
     notes: tuple[str, ...]
     sweep: str
     primary_metric: str
+    estimate: JobEstimate | None
 
     @property
     def id(self) -> str:

@@ -166,7 +166,7 @@ class SweepCost:
 
 @dataclass(frozen=True)
 class SweepEstimate:
-    """What a sweep will use; `runtime` in seconds, None if no job like its jobs has finished."""
+    """What a sweep will use; `runtime` in seconds, None if no job like its jobs was measured."""
 
     jobs: int
     baselines: int

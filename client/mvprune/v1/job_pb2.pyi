@@ -18,7 +18,7 @@ LOCAL: Selection
 GLOBAL: Selection
 
 class Job(_message.Message):
-    __slots__ = ("name", "uid", "display_name", "spec", "policy", "labels", "state", "state_reason", "progress", "attempt", "model_size", "artifact", "failure", "metrics", "creator", "gate_results", "create_time", "start_time", "end_time", "update_time", "etag", "expire_time", "notes", "sweep", "primary_metric")
+    __slots__ = ("name", "uid", "display_name", "spec", "policy", "labels", "state", "state_reason", "progress", "attempt", "model_size", "artifact", "failure", "metrics", "creator", "gate_results", "create_time", "start_time", "end_time", "update_time", "etag", "expire_time", "notes", "sweep", "primary_metric", "estimate")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Job.State]
@@ -78,6 +78,7 @@ class Job(_message.Message):
     NOTES_FIELD_NUMBER: _ClassVar[int]
     SWEEP_FIELD_NUMBER: _ClassVar[int]
     PRIMARY_METRIC_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATE_FIELD_NUMBER: _ClassVar[int]
     name: str
     uid: str
     display_name: str
@@ -103,7 +104,31 @@ class Job(_message.Message):
     notes: _containers.RepeatedScalarFieldContainer[str]
     sweep: str
     primary_metric: str
-    def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., creator: _Optional[str] = ..., gate_results: _Optional[_Iterable[_Union[GateResult, _Mapping]]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., sweep: _Optional[str] = ..., primary_metric: _Optional[str] = ...) -> None: ...
+    estimate: JobEstimate
+    def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., creator: _Optional[str] = ..., gate_results: _Optional[_Iterable[_Union[GateResult, _Mapping]]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., sweep: _Optional[str] = ..., primary_metric: _Optional[str] = ..., estimate: _Optional[_Union[JobEstimate, _Mapping]] = ...) -> None: ...
+
+class JobEstimate(_message.Message):
+    __slots__ = ("phases", "epochs", "runtime", "text")
+    class Phase(_message.Message):
+        __slots__ = ("name", "steps", "examples", "evaluations")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        STEPS_FIELD_NUMBER: _ClassVar[int]
+        EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+        EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        steps: int
+        examples: int
+        evaluations: int
+        def __init__(self, name: _Optional[str] = ..., steps: _Optional[int] = ..., examples: _Optional[int] = ..., evaluations: _Optional[int] = ...) -> None: ...
+    PHASES_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    phases: _containers.RepeatedCompositeFieldContainer[JobEstimate.Phase]
+    epochs: float
+    runtime: _duration_pb2.Duration
+    text: str
+    def __init__(self, phases: _Optional[_Iterable[_Union[JobEstimate.Phase, _Mapping]]] = ..., epochs: _Optional[float] = ..., runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
 
 class CompressionSpec(_message.Message):
     __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp", "locked_mask", "rigl", "sparse_momentum", "rpp", "include", "exclude", "pattern", "structure", "structure_density", "structure_block_size", "structure_fill", "allow_density_miss", "weight_dtype", "embedding_dtype", "trim_vocabulary", "trim_positions", "target_bytes", "delta", "teacher", "baseline", "training", "keep_fine_tuned", "seed")

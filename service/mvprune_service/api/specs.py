@@ -40,7 +40,7 @@ from mvprune_service.api.uploaded import Uploaded
 from mvprune_service.data_checks import SECONDS, DataChecks, Files, Problem
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.domain.placement import Reserved, can_hold, together, workers_of
-from mvprune_service.domain.run_length import Rows, known_steps, notes_on_length
+from mvprune_service.domain.run_length import Rows, known_steps, notes_on_length, outlook
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
 from mvprune_service.fair import SERVER
@@ -81,6 +81,13 @@ class Checker:
         data: reads data files.
         owner: the project.
         deadline: when data files must have been checked, of time.monotonic; None: in a while from now.
+
+    Attributes:
+        violations: what is wrong.
+        notes: what should be known of the job.
+        size: of the model; None where it is not known.
+        steps: of each training; 0 where only the worker knows them.
+        outlook: the phases.
     """
 
     def __init__(
@@ -109,6 +116,8 @@ class Checker:
         self.notes: tuple[str, ...] = ()
         self._rows: Rows | None = None
         self.size: job_pb2.ModelSize | None = None
+        self.steps = 0
+        self.outlook = job_pb2.JobEstimate()
 
     @property
     def reads_files(self) -> bool:
@@ -139,9 +148,11 @@ class Checker:
         if spec.HasField("teacher"):
             self._check_teacher(spec.teacher)
         self._check_data(task, spec)
+        self.steps = known_steps(spec.training, task, self._rows)
         self.violations += self._check_steps(task)
         if task is not None and not self.violations:
             self.notes += tuple(notes_on_length(spec, task, self._rows))
+            self.outlook = outlook(spec, task, self._rows)
         self.notes += tuple(notes_on_ranks(policy.resources))
         if self._uploaded is not None:
             self.notes += tuple(self._uploaded.notes)
@@ -359,7 +370,8 @@ class Checker:
             self._add_data_error(checked.problem)
         else:
             self.notes = checked.notes
-            self._rows = None if checked.rows is None else Rows(checked.rows, checked.has_pairs)
+            known = checked.rows is not None
+            self._rows = Rows(checked.rows or 0, checked.has_pairs, checked.validation) if known else None
 
     def _note_unchecked(self, why: str) -> None:
         self.notes += (f"the rows of train and validation were not checked: {why}; the worker checks them",)

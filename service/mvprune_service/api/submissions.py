@@ -30,7 +30,6 @@ from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.rows import JobRow
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.domain.density import fill_density
-from mvprune_service.domain.placement import together
 from mvprune_service.executors.base import Capacity, Executor
 from mvprune_service.observability.probes import Probe, Problems
 
@@ -87,7 +86,7 @@ class Submissions:
         body = repeats.digest(request) if request.request_id else ""
         note = fill_density(request.job.spec)
         try:
-            checker, teacher, pinned = await self._check(request, project)
+            checker, teacher, pinned, estimate = await self._check(request, project)
             checker.notes += (note,) if note else ()
         except ApiError:
             # A request that was accepted once is not refused when it is repeated.
@@ -114,12 +113,12 @@ class Submissions:
             name = ids.JobName(project, new_job().job_id)
             known = await self._db.read(_known, project, request.request_id, body)
             if known is not None:
-                return _noted(mapping.job(known), checker)
+                return _noted(mapping.job(known), checker, estimate)
             if await self._db.look_up(records.job_named, name) is not None:
                 raise repeats.exists("job", name)
             named = pinned if teacher is None else teachers.name_job(pinned, teacher)
             job = job_pb2.Job(name=str(name), spec=named, policy=policy, model_size=checker.size, creator=creator)
-            return _noted(job, checker)
+            return _noted(job, checker, estimate)
 
         details = {TRACEPARENT: traceparent} if traceparent else {}
 
@@ -134,12 +133,17 @@ class Submissions:
                 lifecycle.remember_request(tx, job, request.request_id, body)
             return job
 
-        return _noted(mapping.job(await self._create(work, ids.JobName(project, request.job_id))), checker)
+        row = await self._create(work, ids.JobName(project, request.job_id))
+        return _noted(mapping.job(row), checker, estimate)
 
-    async def _cost(self, project: str, job: job_pb2.Job) -> tuple[str, ...]:
-        """What a job will take, where jobs like it have finished; for one with a preset also that this is not known."""
-        found = await self._db.read(estimates.estimate, project, [job.spec], 1, together(job.policy.resources).gpus)
-        return (found.text,) if found.measured_jobs or job.spec.training.preset else ()
+    async def _estimate(self, project: str, job: job_pb2.Job, checker: Checker) -> job_pb2.JobEstimate:
+        """What a job will do, and how long that takes."""
+        asked, result = estimates.Asked(job.spec, job.policy.resources, checker.steps), job_pb2.JobEstimate()
+        result.CopyFrom(checker.outlook)
+        seconds, result.text = await self._db.read(estimates.estimate_job, project, asked)
+        if seconds is not None:
+            result.runtime.FromMilliseconds(round(1000 * seconds))
+        return result
 
     def check_room(self, tx: Tx, project: str) -> None:
         """Raises ApiError (RESOURCE_EXHAUSTED) where the project has as many jobs in the queue as it may."""
@@ -154,9 +158,9 @@ class Submissions:
 
     async def _check(
         self, request: job_pb2.CreateJobRequest, project: str
-    ) -> tuple[Checker, JobRow | None, job_pb2.CompressionSpec]:
-        """The checker, the job of the teacher if it exists already, and the spec with the artifact of its mask. Raises
-        ApiError with all violations."""
+    ) -> tuple[Checker, JobRow | None, job_pb2.CompressionSpec, job_pb2.JobEstimate]:
+        """The checker, the job of the teacher if there is one, the spec with the artifact of its mask, and what the
+        job will take. Raises ApiError with all violations."""
         roots = replace(self._roots, discreet=False) if current_principal().is_administrator else self._roots
         teacher = None
         with uploads_of(self._uploads, project, may_be_missing=request.validate_only) as uploaded:
@@ -186,8 +190,7 @@ class Submissions:
                 checker.violations.append(Violation(masks.FIELD, str(error)))
         if checker.violations:
             raise invalid(*checker.violations)
-        checker.notes += await self._cost(project, request.job)
-        return checker, teacher, pinned
+        return checker, teacher, pinned, await self._estimate(project, request.job, checker)
 
     async def _create(self, work: Callable[[Tx], JobRow], name: ids.JobName) -> JobRow:
         """Writes. If an equal request, or one that creates the same teacher, was faster, the second try sees that."""
@@ -207,8 +210,9 @@ class Submissions:
             raise invalid(Violation("job.spec", str(error))) from None
 
 
-def _noted(job: job_pb2.Job, checker: Checker) -> job_pb2.Job:
-    """The answer, with notes about the data in place of those of a result."""
+def _noted(job: job_pb2.Job, checker: Checker, estimate: job_pb2.JobEstimate) -> job_pb2.Job:
+    """The answer, with notes about the data in place of those of a result, and an estimate."""
+    job.estimate.CopyFrom(estimate)
     job.ClearField("notes")
     job.notes.extend(checker.notes)
     return job

@@ -31,7 +31,6 @@ from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.sweep_rows import SweepRow
 from mvprune_service.db.sweeps import NewSweep
 from mvprune_service.db.upload_uses import NoUpload
-from mvprune_service.domain.placement import together
 from mvprune_service.executors.base import Capacity
 from mvprune_service.points import NewPoint
 from mvprune_service.ticket_points import extended
@@ -243,11 +242,17 @@ class SweepCreation:
         answer.notes.extend(note for note in plan.notes if note not in sweep.notes)
         answer.counts.total += len(added)
         answer.counts.pending += len(added)
-        specs = [point.spec for point in added]
-        gpus = together(sweep.spec.job_policy.resources).gpus
         project = parse_sweep(sweep.name).project
-        answer.estimate.CopyFrom(await self._db.read(estimates.estimate, project, specs, len(added), gpus))
+        answer.estimate.CopyFrom(await self._estimate(project, sweep, plan, added, len(added)))
         return answer
+
+    async def _estimate(
+        self, project: str, sweep: sweep_pb2.Sweep, plan: SweepPlan, points: Sequence[NewPoint], most_jobs: int
+    ) -> sweep_pb2.SweepEstimate:
+        """What points take."""
+        resources = sweep.spec.job_policy.resources
+        asked = [estimates.Asked(one.spec, resources, plan.steps.get(one.sha256, 0)) for one in points]
+        return await self._db.read(estimates.estimate_sweep, project, asked, most_jobs)
 
     async def _validated(self, name: ids.SweepName, sweep: sweep_pb2.Sweep, plan: SweepPlan) -> sweep_pb2.Sweep:
         """The answer of a request that stores nothing."""
@@ -256,9 +261,7 @@ class SweepCreation:
             getattr(answer, part).CopyFrom(getattr(sweep, part))
         answer.labels.update(sweep.labels)
         answer.display_name = sweep.display_name
-        specs = [point.spec for point in plan.checked]
-        gpus = together(sweep.spec.job_policy.resources).gpus
-        found = await self._db.read(estimates.estimate, name.project, specs, plan.most_jobs, gpus)
+        found = await self._estimate(name.project, sweep, plan, plan.checked, plan.most_jobs)
         answer.estimate.CopyFrom(found)
         answer.counts.total = answer.counts.pending = len(plan.points)
         return answer

@@ -52,6 +52,7 @@ class SweepPlan:
         model_sizes: model to its ModelSize, in base64.
         inputs_us: when the newest of the input files was modified, 0 where none is read here.
         uploads: references to the uploads that jobs need.
+        steps: of the trainings of each checked point, by the digest of its spec; 0 where they are not known.
     """
 
     points: list[NewPoint] = field(default_factory=list)
@@ -64,6 +65,7 @@ class SweepPlan:
     model_sizes: dict[str, str] = field(default_factory=dict)
     inputs_us: int = 0
     uploads: set[str] = field(default_factory=set)
+    steps: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,7 @@ def check_points(
             deadline=around.deadline,
         )
         checker.check()
+        plan.steps[point.sha256] = checker.steps
         plan.uploads.update(references(point.spec).values())
         if around.capacity is not None and sweep.spec.job_policy.HasField("resources"):
             checker.check_feasible(around.capacity)

@@ -1,166 +1,313 @@
-"""What jobs will take, from jobs like them that have finished."""
+"""What jobs will take, by jobs like them: those that have finished, else the first steps of one that runs."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Executable, func, select
+from sqlalchemy import Connection, Executable, func, select, tuple_
 
+from mvprune.data.phases import TRAININGS
+from mvprune.data.tasks import UnknownTask, get_task
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import teachers
 from mvprune_service.db.models import JOBS, METRICS
 from mvprune_service.db.statements import fetch_all
 from mvprune_service.domain.machine import JobState
+from mvprune_service.domain.placement import together
+from mvprune_service.domain.teaching import can_teach
 
-_LOOKED_AT = 50  # finished jobs, the newest first
-_TRAINING = ("dense/loss", "pruning/loss")  # metrics that have a point every few steps of a training
+_LOOKED_AT = 50  # jobs of a model and task, the newest first
+_LOSSES = {f"{name}/loss": name for name in TRAININGS}  # metrics that have a point every few steps of a training
+_FIRST_STEPS = 10  # that a running job has to have made
 
 
-class _FinishedRow(NamedTuple):
+class Asked(NamedTuple):
+    """A job whose time is asked for.
+
+    Attributes:
+        spec: what it does.
+        resources: what it asks for.
+        steps: of each training; 0: not known.
+    """
+
+    spec: job_pb2.CompressionSpec
+    resources: job_pb2.Resources
+    steps: int = 0
+
+
+class _JobRow(NamedTuple):
     uid: str
+    job_id: str
     spec: bytes
+    policy: bytes
     start_us: int | None
     end_us: int | None
+    update_us: int
+    progress: bytes | None
 
 
 class _TrainingRow(NamedTuple):
     job_uid: str
+    metric: str
     first_step: int
     last_step: int
     first_us: int
     last_us: int
 
+    @property
+    def rate(self) -> float:
+        """Seconds a step; 0: not known."""
+        steps = self.last_step - self.first_step
+        return (self.last_us - self.first_us) / SECOND / steps if steps else 0.0
+
+
+class _TeacherRow(NamedTuple):
+    teacher_key: str
+    state: JobState
+
 
 @dataclass(frozen=True)
 class _Measured:
-    """A finished job.
+    """A job that was measured.
 
     Attributes:
-        steps: of its longest training; None: not known.
-        training: seconds of all its trainings; the rest of `seconds` does not depend on the number of steps.
+        seconds: from its start to its end, which of a running job its worker estimates.
+        steps: of its longest training; 0: not known.
+        training: seconds of all steps; the rest of `seconds` does not depend on their number.
+        first: steps that a running job has made; 0: the job has finished.
     """
 
     uid: str
+    job_id: str
     spec: job_pb2.CompressionSpec
+    kind: Hashable
     seconds: float
-    steps: float | None
+    steps: int
     training: float
+    first: int = 0
 
-    def seconds_of(self, spec: job_pb2.CompressionSpec) -> float | None:
+    @property
+    def method(self) -> str:
+        """The name of its method."""
+        return str(self.spec.WhichOneof("method"))
+
+    def seconds_of(self, asked: Asked) -> float | None:
         """How long a job like this one takes. None: its steps cannot be compared."""
-        factor = self._factor(spec)
+        factor = self._factor(asked)
         return None if factor is None else self.seconds + (factor - 1) * self.training
 
-    def _factor(self, spec: job_pb2.CompressionSpec) -> float | None:
+    def _factor(self, asked: Asked) -> float | None:
         """How many times as many steps it makes."""
-        new, own = spec.training, self.spec.training
-        if new.HasField("max_steps"):
-            return new.max_steps / self.steps if self.steps else None
-        if spec.dataset != self.spec.dataset or own.HasField("max_steps"):
-            return None  # the number of examples decides
+        new, own = asked.spec.training, self.spec.training
+        if asked.steps and self.steps:
+            return asked.steps / self.steps
+        if asked.spec.dataset != self.spec.dataset or own.HasField("max_steps") or new.HasField("max_steps"):
+            return 1.0 if new.max_steps and new.max_steps == own.max_steps else None  # else the examples decide
         if new.HasField("epochs") and own.HasField("epochs"):
-            return new.epochs / own.epochs
+            return new.epochs / own.epochs if self.training or new.epochs == own.epochs else None
         same = new.HasField("epochs") == own.HasField("epochs") and new.preset == own.preset
         return 1.0 if same else None
 
 
-def estimate(
-    conn: Connection, project: str, specs: Sequence[job_pb2.CompressionSpec], most_jobs: int, gpus: float
-) -> sweep_pb2.SweepEstimate:
+@dataclass
+class _Measurements:
+    """Measured jobs, and those of them that were used."""
+
+    jobs: Sequence[_Measured]
+    used: dict[str, tuple[_Measured, bool]] = field(default_factory=dict)  # and whether the method was another one
+
+    def seconds(self, asked: Asked) -> float | None:
+        """The median over the jobs like it. Finished jobs are better than a running one, and those with its method than
+        others."""
+        method, kind = str(asked.spec.WhichOneof("method")), _kind(asked.spec, asked.resources)
+        alike = [one for one in self.jobs if one.kind == kind]
+        for is_other in (False, True):
+            for runs in (False, True):
+                jobs = [one for one in alike if (one.method != method, one.first > 0) == (is_other, runs)]
+                found = {one.uid: (one, time) for one in jobs if (time := one.seconds_of(asked)) is not None}
+                same_data = {uid: it for uid, it in found.items() if it[0].spec.dataset == asked.spec.dataset}
+                if chosen := same_data or found:
+                    self.used |= {uid: (one, is_other) for uid, (one, _) in chosen.items()}
+                    return statistics.median(time for _, time in chosen.values())
+        return None
+
+    @property
+    def source(self) -> str:
+        """What the times rest on, in words."""
+        words = []
+        for is_other in (False, True):
+            jobs = [one for one, other in self.used.values() if other is is_other]
+            methods = ", ".join(sorted({one.method for one in jobs}))
+            differs = f" and another method ({methods}), whose steps may take longer or shorter" if is_other else ""
+            if finished := [one for one in jobs if not one.first]:
+                what = "model, task and batch" if is_other else "model, task, method and batch"
+                number = _counted(len(finished), "finished job")
+                words.append(f"by the seconds a step of {number} with this {what}{differs}")
+            words += [
+                f"by the first {one.first:,} steps of job {one.job_id}, which still runs"
+                + (f" and has another method ({one.method})" if is_other else "")
+                for one in jobs
+                if one.first
+            ]
+        return ", and ".join(words)
+
+
+def estimate_job(conn: Connection, project: str, asked: Asked) -> tuple[float | None, str]:
+    """Seconds of work of a job, None where they are not known, and the same in words."""
+    dense, _ = _baselines(conn, project, [asked])
+    measured = _measurements(conn, project, [asked])
+    seconds = measured.seconds(asked)
+    if seconds is None:
+        return None, (
+            "not known yet: no job with this model, task, batch and length has made steps here; mvpctl get JOB shows "
+            "the time left after the first steps"
+        )
+    text = f"about {_worded(seconds)} of work"
+    for one in dense:
+        its = measured.seconds(one)
+        text += ", after its dense job of " + ("unknown time" if its is None else f"about {_worded(its)}")
+    return seconds, f"{text} ({measured.source})"
+
+
+def estimate_sweep(conn: Connection, project: str, jobs: Sequence[Asked], most_jobs: int) -> sweep_pb2.SweepEstimate:
     """Jobs, baselines, and their time: seconds a step, as they were measured, for the steps of each job.
 
     Args:
-        specs: of its points; at least one.
+        jobs: its points; at least one.
         most_jobs: how many jobs there are at most.
-        gpus: of each job.
     """
-    dense = {teachers.digest(teachers.dense_spec(spec)) for spec in specs if teachers.trains(spec)}
-    text = f"{_counted(most_jobs, 'job')} + {_counted(len(dense), 'baseline')}"
+    dense, known_dense = _baselines(conn, project, jobs)
+    exist = f" ({known_dense:,} more exist)" if known_dense else ""
+    text = f"{_counted(most_jobs, 'job')} + {_counted(len(dense), 'baseline')}{exist}"
     result = sweep_pb2.SweepEstimate(jobs=most_jobs, baselines=len(dense))
-    measured, used = _measured(conn, project, specs[0]), set[str]()
-    seconds = [_typical(measured, spec, used) for spec in specs]
-    known = [one for one in seconds if one is not None]
-    if len(known) < len(specs):
-        whose = (
-            "" if len(specs) == 1 else f" for {len(specs) - len(known):,} of {_counted(len(specs), 'configuration')}"
-        )
+    measured = _measurements(conn, project, [*jobs, *dense])
+    known = [seconds for one in jobs if (seconds := measured.seconds(one)) is not None]
+    if len(known) < len(jobs):
+        whose = "" if len(jobs) == 1 else f" for {len(jobs) - len(known):,} of {_counted(len(jobs), 'configuration')}"
         result.text = (
-            f"{text}; the time is not known: no job with this model, task, method, batch and length whose steps can be "
-            f"compared has finished yet{whose}"
+            f"{text}; the time is not known yet, as no job with this model, task, batch and length has made steps "
+            f"here{whose}; mvpctl get JOB shows the time left after the first steps"
         )
         return result
     each = statistics.fmean(known)
-    total = each * (most_jobs + len(dense))
+    total = each * most_jobs + sum(measured.seconds(one) or each for one in dense)
+    gpus = together(jobs[0].resources).gpus
     result.runtime.FromMilliseconds(round(1000 * total))
     result.gpu_hours = total * gpus / 3600
-    result.measured_jobs = len(used)
-    hours = f"{total / 3600:.1f} h" if total >= 3600 else f"{total / 60:.1f} min"
+    result.measured_jobs = len(measured.used)
     gpu = f", {result.gpu_hours:.1f} GPU h" if gpus else ""
-    result.text = (
-        f"{text}; about {hours} of work{gpu} at {each:.0f} s each (by the seconds a step of "
-        f"{_counted(len(used), 'finished job')} with this model, task, method and batch)"
-    )
+    result.text = f"{text}; about {_worded(total)} of work{gpu} at {_worded(each)} each ({measured.source})"
     return result
 
 
-def _typical(measured: Iterable[_Measured], spec: job_pb2.CompressionSpec, used: set[str]) -> float | None:
-    """The median over the jobs like it, whose uids are added to `used`."""
-    alike = [one for one in measured if _kind(one.spec) == _kind(spec)]
-    found = {one.uid: seconds for one in alike if (seconds := one.seconds_of(spec)) is not None}
-    used.update(found)
-    return statistics.median(found.values()) if found else None
+def _baselines(conn: Connection, project: str, jobs: Iterable[Asked]) -> tuple[list[Asked], int]:
+    """The dense jobs that will be created for jobs, and how many there are already."""
+    wanted = {}
+    for spec, resources, steps in jobs:
+        if teachers.trains(spec):
+            dense = teachers.dense_spec(spec)
+            wanted[teachers.digest(dense)] = Asked(dense, resources, steps)
+    found = select(JOBS.c.teacher_key, JOBS.c.state).where(
+        JOBS.c.project == project, JOBS.c.teacher_key.in_(sorted(wanted))
+    )
+    known = {row.teacher_key for row in fetch_all(conn, _TeacherRow, found) if can_teach(row.state)} if wanted else ()
+    return [one for key, one in wanted.items() if key not in known], len(known)
 
 
-def _kind(spec: job_pb2.CompressionSpec) -> Hashable:
-    """What a step costs, and which trainings there are."""
+def _kind(spec: job_pb2.CompressionSpec, resources: job_pb2.Resources) -> Hashable:
+    """What a step costs, but for the method, and which phases there are."""
     training = spec.training
+    batch_size, max_length = training.batch_size, training.max_length
+    try:
+        task = get_task(spec.task)
+        batch_size, max_length = batch_size or task.batch_size, max_length or task.max_length
+    except UnknownTask:  # of another version
+        pass
+    teacher = spec.teacher.WhichOneof("source")
     return (
-        spec.WhichOneof("method"),
-        training.batch_size,
-        training.max_length,
+        spec.model,
+        spec.task,
+        batch_size,
+        max_length,
         training.accumulation_steps or 1,
-        spec.teacher.WhichOneof("source"),
-        spec.baseline.WhichOneof("source"),
+        training.precision,
+        training.compile,
+        training.gradient_checkpointing,
+        training.train_embeddings,
+        training.evaluate_every,
+        teachers.role_of(spec) is not None,  # its dense model is another job's, or it has to be trained
+        teacher if teacher in ("model", "none") else "",
+        spec.baseline.none,
         spec.target_density >= 1,
+        spec.structure,
+        spec.HasField("target_bytes"),
+        resources.gpus if resources.HasField("gpus") else None,
+        resources.cpus if resources.HasField("cpus") else None,
+        resources.workers or 1,
     )
 
 
-def _measured(conn: Connection, project: str, spec: job_pb2.CompressionSpec) -> list[_Measured]:
-    found = select(JOBS.c.uid, JOBS.c.spec, JOBS.c.start_us, JOBS.c.end_us).where(
-        JOBS.c.project == project,
-        JOBS.c.task == spec.task,
-        JOBS.c.model == spec.model,
-        JOBS.c.state == JobState.SUCCEEDED,
-        JOBS.c.attempt == 1,  # what others did again is not known
+def _measurements(conn: Connection, project: str, jobs: Iterable[Asked]) -> _Measurements:
+    about = sorted({(one.spec.model, one.spec.task) for one in jobs})
+    columns = [JOBS.c[name] for name in _JobRow._fields]
+    found = (
+        select(*columns)
+        .where(
+            JOBS.c.project == project,
+            tuple_(JOBS.c.model, JOBS.c.task).in_(about),
+            JOBS.c.attempt == 1,  # what others did again is not known
+        )
+        .order_by(JOBS.c.create_us.desc())
+        .limit(_LOOKED_AT * len(about))
     )
-    rows = fetch_all(conn, _FinishedRow, found.order_by(JOBS.c.create_us.desc()).limit(_LOOKED_AT))
-    trained: dict[str, list[_TrainingRow]] = {}
+    rows = [
+        row
+        for state in (JobState.SUCCEEDED, JobState.RUNNING)
+        for row in fetch_all(conn, _JobRow, found.where(JOBS.c.state == state))
+    ]
+    trained: dict[str, dict[str, _TrainingRow]] = {}
     for one in fetch_all(conn, _TrainingRow, _trainings([row.uid for row in rows])):
-        trained.setdefault(one.job_uid, []).append(one)
-    result = []
-    for row in rows:
-        if row.start_us is not None and row.end_us is not None:
-            seconds, its = (row.end_us - row.start_us) / SECOND, trained.get(row.uid, [])
-            spent = sum(one.last_step * _seconds_a_step(one) for one in its) or seconds
-            known = job_pb2.CompressionSpec.FromString(row.spec)
-            steps = max((one.last_step for one in its), default=known.training.max_steps)
-            result.append(_Measured(row.uid, known, seconds, steps or None, min(spent, seconds)))
-    return result
+        trained.setdefault(one.job_uid, {})[_LOSSES[one.metric]] = one
+    measured = (_measured(row, trained.get(row.uid, {})) for row in rows)
+    return _Measurements([one for one in measured if one is not None])
+
+
+def _measured(row: _JobRow, trained: dict[str, _TrainingRow]) -> _Measured | None:
+    """A job by the points of its trainings. None: it says nothing yet."""
+    if row.start_us is None:
+        return None
+    spec = job_pb2.CompressionSpec.FromString(row.spec)
+    kind = _kind(spec, job_pb2.ExecutionPolicy.FromString(row.policy).resources)
+    last = {name: one.last_step for name, one in trained.items()}
+    rates = {name: one.rate for name, one in trained.items() if one.rate > 0}
+    if row.end_us is not None:
+        seconds = (row.end_us - row.start_us) / SECOND
+        training = min(seconds, sum(last[name] * rate for name, rate in rates.items()))
+        return _Measured(row.uid, row.job_id, spec, kind, seconds, max(last.values()) if rates else 0, training)
+    progress, first = job_pb2.Progress.FromString(row.progress or b""), sum(last.values())
+    steps = progress.total_steps if progress.phase in TRAININGS else 0
+    if not (progress.HasField("eta") and steps and rates and first >= _FIRST_STEPS):
+        return None
+    seconds = (row.update_us - row.start_us) / SECOND + progress.eta.ToTimedelta().total_seconds()
+    any_rate = next(iter(rates.values()))
+    training = steps * sum(rates.get(name, any_rate) for name in {"pruning", *last})
+    return _Measured(row.uid, row.job_id, spec, kind, seconds, steps, min(seconds, training), first)
 
 
 def _trainings(uids: Sequence[str]) -> Executable:
     step, time = METRICS.c.step, METRICS.c.time_us
     found = select(
         METRICS.c.job_uid,
+        METRICS.c.metric,
         func.min(step).label("first_step"),
         func.max(step).label("last_step"),
         func.min(time).label("first_us"),
         func.max(time).label("last_us"),
-    ).where(METRICS.c.job_uid.in_(uids), METRICS.c.metric.in_(_TRAINING))
+    ).where(METRICS.c.job_uid.in_(uids), METRICS.c.metric.in_(sorted(_LOSSES)))
     return found.group_by(METRICS.c.job_uid, METRICS.c.metric)
 
 
@@ -168,6 +315,7 @@ def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' if number != 1 else ''}"
 
 
-def _seconds_a_step(training: _TrainingRow) -> float:
-    steps = training.last_step - training.first_step
-    return (training.last_us - training.first_us) / SECOND / steps if steps else 0.0
+def _worded(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"

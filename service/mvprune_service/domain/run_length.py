@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import asdict
+from typing import Literal, NamedTuple
 
+from mvprune.data.phases import phases_of
 from mvprune.data.run_length import Preset, epochs_of, preset_note, steps_of, too_short
 from mvprune.data.tasks import Task
 from mvprune.v1 import job_pb2
@@ -22,10 +24,12 @@ class Rows(NamedTuple):
     Attributes:
         number: rows.
         has_pairs: whether an input is a pair of texts.
+        validation: rows to evaluate on.
     """
 
     number: int
     has_pairs: bool
+    validation: int
 
 
 def preset_of(training: job_pb2.Training) -> Preset:
@@ -62,6 +66,39 @@ def known_steps(training: job_pb2.Training, task: Task | None, rows: Rows | None
     if training.max_steps > 0 or task is None or task.kind.has_windows:
         return training.max_steps
     return _steps(training, task, rows)
+
+
+def outlook(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None) -> job_pb2.JobEstimate:
+    """The phases of a job, as far as they are known before it runs. Its model may be fine-tuned already.
+
+    Args:
+        spec: without violations.
+        rows: None where they are not known.
+    """
+    training, steps, examples = spec.training, known_steps(spec.training, task, rows), _examples(task, rows)
+    batch_size, given = training.batch_size or task.batch_size, spec.teacher.WhichOneof("source")
+    dense_jobs = [getattr(spec, role).WhichOneof("source") in ("job", "train") for role in ("teacher", "baseline")]
+    baseline = not (spec.target_density == 1 or spec.baseline.none or any(dense_jobs))
+    teacher: Literal["dense", "other"] | None = None
+    if given is not None:
+        teacher = None if given == "none" else "other"
+    elif not task.kind.not_distilled:
+        teacher = "other" if any(dense_jobs) else "dense" if baseline or spec.HasField("teacher") else None
+    phases = phases_of(
+        baseline=baseline,
+        teacher=teacher,
+        steps=steps,
+        batch_size=batch_size,
+        evaluate_every=training.evaluate_every,
+        train=examples or 0,
+        validation=rows.validation if rows is not None and task.kind.rows_are_examples else 0,
+    )
+    result = job_pb2.JobEstimate(phases=[job_pb2.JobEstimate.Phase(**asdict(phase)) for phase in phases])
+    result.phases.add(name="uploading")
+    if not steps:
+        preset = _PRESETS.get(training.preset, "short")
+        result.epochs = training.epochs or epochs_of(task, examples, batch_size, preset)
+    return result
 
 
 def _examples(task: Task, rows: Rows | None) -> int | None:

@@ -62,6 +62,7 @@ JOB = {
     "creator": "local",
     "gateResults": [{"gate": GATE, "observed": 0.875}],
     "notes": ["columns: text 'text', label 'label'"],
+    "estimate": {"phases": [{"name": "dense", "steps": 9}], "runtime": "9s", "text": "about 9 s of work"},
     **{f"{name}Time": TIME for name in ("create", "start", "end", "update", "expire")},
 }
 SWEEP = {

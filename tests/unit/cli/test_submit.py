@@ -40,6 +40,41 @@ def test_submit_answers_in_words_and_counts(fake: Fake, mvpctl: Mvpctl, option: 
     assert request.job.spec.WhichOneof("method") == "soft_movement"
 
 
+@pytest.mark.parametrize("options", [(), ("--validate-only",)])
+def test_submit_says_what_the_job_will_do(fake: Fake, mvpctl: Mvpctl, options: tuple[str, ...]) -> None:
+    phase, answered = job_pb2.JobEstimate.Phase, job("QUEUED")
+    answered.estimate.phases.extend(
+        [
+            phase(name="dense", steps=3_000, examples=96_000),
+            phase(name="evaluating", examples=1),
+            phase(name="teaching"),
+            phase(name="pruning", steps=3_000, evaluations=6),
+            phase(name="uploading"),
+        ]
+    )
+    answered.estimate.text = "about 3 min of work"
+    fake.answers["CreateJob"] = always(answered)
+    outcome = mvpctl(*SUBMIT, "--density", "0.03", *options)
+    assert outcome.out.splitlines()[1:] == [
+        "phases: dense 3,000 steps, evaluating 1 example, teaching, pruning 3,000 steps with 6 evaluations, uploading",
+        "time: about 3 min of work",
+    ]
+    assert mvpctl(*SUBMIT, "--density", "0.03", *options, "-o", "json").json["estimate"]["phases"][0]["steps"] == 3_000
+
+
+@pytest.mark.parametrize(("given", "words"), [({}, "3 epochs or more"), ({"epochs": 1, "patience": 2}, "0.5 epochs")])
+def test_submit_says_epochs_where_steps_are_not_known(
+    fake: Fake, mvpctl: Mvpctl, given: dict[str, int], words: str
+) -> None:
+    answered = job("QUEUED")
+    answered.spec.training.MergeFrom(job_pb2.Training(**given))  # type: ignore[arg-type]
+    answered.estimate.phases.add(name="pruning")
+    answered.estimate.epochs = 0.5 if given else 3
+    fake.answers["CreateJob"] = always(answered)
+    ends = "; early stopping may end a training sooner" if given else ""
+    assert mvpctl(*SUBMIT, "--density", "0.03").out.splitlines()[1] == f"phases: pruning {words}{ends}"
+
+
 def test_submit_where_the_model_cannot_be_counted(fake: Fake, mvpctl: Mvpctl) -> None:
     fake.answers["CreateJob"] = always(job("QUEUED"))
     assert mvpctl(*SUBMIT, "--density", "0.03").out == "job j1 submitted: keeps 3.0 % of the prunable weights\n"

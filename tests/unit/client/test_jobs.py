@@ -225,6 +225,8 @@ def test_models_mirror_the_contract() -> None:
         job_pb2.Baseline: mvprune.Baseline,
         job_pb2.Training: mvprune.Training,
         job_pb2.Progress: mvprune.Progress,
+        job_pb2.JobEstimate: mvprune.JobEstimate,
+        job_pb2.JobEstimate.Phase: mvprune.PlannedPhase,
         job_pb2.ModelSize: mvprune.ModelSize,
         job_pb2.Failure: mvprune.Failure,
         job_pb2.Attempt: mvprune.Attempt,

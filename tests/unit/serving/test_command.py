@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -67,34 +66,6 @@ def test_a_real_server_answers_what_has_come_in_and_ends_well(artifact: Artifact
             assert client.post("/predict", content=pieces(), headers=headers).json()["answer"] == "paris"
         assert run.wait(PATIENCE) == 0
         assert run.communicate() == ("", "")
-
-
-def test_the_sessions_of_the_document_run(artifact: Artifact) -> None:
-    """docs/serve.md: what is typed there is answered as it shows, with other numbers."""
-    page = (Path(__file__).parents[3] / "docs" / "serve.md").read_text()
-    ((session),) = [one for one in re.findall(r"```console\n(.*?)```", page, re.DOTALL) if "$ curl" in one]
-    command = [sys.executable, "-c", PROGRAM, "serve", artifact("sst2"), "--address", "127.0.0.1:0", "-o", "json"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as run:
-        try:
-            address = json.loads(run.stdout.readline())["url"].removeprefix("http://")  # type: ignore[union-attr]
-            for typed, shown in re.findall(r"^\$ (curl (?:[^'\n]|'[^']*')*)\n(.*)$", session, re.MULTILINE):
-                line = typed.replace("localhost:8080", address)
-                printed = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout
-                assert shape(json.loads(shown)).items() <= shape(json.loads(printed)).items(), line
-            old = subprocess.run(
-                ["curl", "-s", f"{address}/predict", "-d", "{}"], capture_output=True, text=True, check=True
-            )
-            assert "with curl: -H 'Content-Type: application/json'" in json.loads(old.stdout)["error"]["message"]
-        finally:
-            run.terminate()
-
-
-def shape(value: Any) -> Any:
-    """Keys and types of a JSON value."""
-    if isinstance(value, dict):
-        return {key: shape(one) for key, one in value.items()}
-    return [shape(one) for one in value] if isinstance(value, list) else type(value).__name__
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,9 @@ def test_a_page_cannot_post_without_asking(endpoint: Endpoint, kind: str | None)
     client = endpoint(Echo())
     answer = client.post("/predict", content=GOOD.encode(), headers={} if kind is None else {"Content-Type": kind})
     assert answer.status_code == 415
-    assert answer.json()["error"]["message"].startswith("Content-Type must be application/json, got ")
+    message = answer.json()["error"]["message"]
+    assert message.startswith("Content-Type must be application/json, got ")
+    assert "with curl: -H 'Content-Type: application/json'" in message
     right = {"Content-Type": "Application/JSON; charset=utf-8"}
     assert client.post("/predict", content=GOOD.encode(), headers=right).status_code == 200
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from tests.unit.workers.job_runs import folders, run
 
 from mvprune.artifact import read_manifest
+from mvprune.data.phases import Phase
 from mvprune.v1 import job_pb2
 from mvprune_core import Progress
 from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
@@ -25,6 +27,11 @@ def test_checkpoints_are_told_and_taken_up_with_another_factor(
     steps = [event.step for event in events if isinstance(event, CheckpointEvent)]
     assert sorted(set(steps)) == list(range(1, 21)), "ten dense steps, then ten of pruning"
     assert steps == sorted(steps)
+    progress = [event for event in events if isinstance(event, ProgressEvent)]
+    phases = [name for name, _ in itertools.groupby(event.phase for event in progress)]
+    assert phases == ["loading", "dense", "evaluating", "teaching", "pruning", "evaluating"]
+    assert [event.phase for event in progress if event.eta_seconds is None] == ["loading", "dense"], "none is measured"
+    assert progress[-1].eta_seconds == 0
     shutil.rmtree(folders(tmp_path).output)
     shutil.rmtree(folders(tmp_path).cache)
     caplog.set_level("INFO")
@@ -37,6 +44,7 @@ def test_checkpoints_are_told_and_taken_up_with_another_factor(
 def test_examples_are_counted_where_each_is_read_once(tmp_path: Path) -> None:
     now, events = 0.0, list[TrainerEvent]()
     reports = Reports(events.append, Position(tmp_path / "position"), clock=lambda: now)
+    reports.on_plan([Phase("teaching", examples=6400)])
     reports.on_phase("teaching")
     for done in range(64, 6401, 64):
         now += 0.1
@@ -51,16 +59,19 @@ def test_a_long_run_reports_little(tmp_path: Path, caplog: pytest.LogCaptureFixt
     now, events = 0.0, list[TrainerEvent]()
     reports = Reports(events.append, Position(tmp_path / "position"), clock=lambda: now)
     caplog.set_level("INFO")
+    reports.on_plan([Phase("pruning", 10_000, 320_000), Phase("evaluating", examples=3_200)])
     reports.on_phase("pruning")
     for step in range(1, 10_001):
         now += 0.01
-        reports.on_step(Progress("pruning", step, 10_000, 1.0 - step / 20_000, float("nan"), 5.0))
+        reports.on_step(Progress("pruning", step, 10_000, 1.0 - step / 20_000, float("nan")))
         if step % 1000 == 1:
             assert read_position(tmp_path / "position") == ("pruning", step), "each step is known, reported or not"
     progress = [event for event in events if isinstance(event, ProgressEvent)]
     assert 395 <= len(progress) <= 405, "four a second"
     assert progress[0] == ProgressEvent("pruning", density=1.0)
-    assert progress[-1] == ProgressEvent("pruning", 10_000, 10_000, 0.5, None, 5.0)
+    assert progress[-1] == ProgressEvent("pruning", 10_000, 10_000, 0.5, None, pytest.approx(1 / 3)), (
+        "a third of 100 steps"
+    )
     points = [event for event in events if isinstance(event, MetricEvent)]
     assert {point.metric for point in points} == {"pruning/density"}, "a loss that is no number is not recorded"
     assert len(points) == 500

@@ -191,6 +191,7 @@ async def test_a_request_that_is_repeated_returns_its_job_though_it_would_be_ref
     policy = {"resources": {"cpus": 2.0}}
     first = await api.create("r1", policy=policy)
     executor.room = Capacity((Node(1, 0, 1),))
+    first.ClearField("estimate")  # the job is no longer checked
     assert await api.create("r1", policy=policy) == first
     with pytest.raises(ApiError, match="cpus"):
         await api.create("r2", "b", policy=policy)
@@ -208,6 +209,21 @@ async def test_a_check_answers_as_the_request_would(api: Api, jobs: Jobs) -> Non
         await api.create("r2", validate_only=True)
     assert (await api.create("r2", "b", validate_only=True)).name == "projects/p/jobs/b"
     assert await jobs.get("b") is None
+
+
+async def test_the_answer_has_the_phases_and_says_that_no_time_is_known_yet(api: Api) -> None:
+    """With and without storing; a job that is read later has none."""
+    spec = {"model": "bert-base-uncased", "task": "sst2", "movement": {}, "target_density": 0.1}
+    for validate_only in (True, False):
+        answer = await api.create("r", spec=spec | {"training": {"max_steps": 50}}, validate_only=validate_only)
+        phases = [(phase.name, phase.steps) for phase in answer.estimate.phases]
+        assert phases == [
+            *(("dense", 50), ("evaluating", 0), ("teaching", 0)),
+            *(("pruning", 50), ("evaluating", 0), ("uploading", 0)),
+        ]
+        assert not answer.estimate.HasField("runtime")
+        assert answer.estimate.text.startswith("not known yet: no job")
+    assert not (await api.call("GetJob")).HasField("estimate")
 
 
 async def test_a_job_without_a_density_has_that_of_its_pattern(api: Api) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import Tiny, server_path
 
 from mvprune.data.loading import load_files
+from mvprune.data.tasks import get_task
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
 from mvprune_service import data_checks
@@ -377,6 +378,53 @@ def test_the_answer_says_how_long_the_run_is(tiny: Tiny, spec: dict[str, Any], n
     found = [note for note in checker.notes if "steps of" in note]
     assert len(found) == len(notes)
     assert all(text in note for text, note in zip(notes, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("spec", "phases"),
+    [
+        ({}, "dense evaluating teaching pruning evaluating"),
+        ({"target_density": 1}, "pruning evaluating"),
+        ({"teacher": {"none": True}}, "dense evaluating pruning evaluating"),
+        ({"baseline": {"none": True}, "teacher": {"none": True}}, "pruning evaluating"),
+        ({"target_density": 1, "teacher": {"alpha": 0.5}}, "dense teaching pruning evaluating"),
+        ({"baseline": {"train": True}}, "teaching pruning evaluating"),
+        ({"baseline": {"train": True}, "teacher": {"none": True}}, "pruning evaluating"),
+        ({"teacher": {"train": True}}, "teaching pruning evaluating"),
+        ({"teacher": {"model": "tiny-bert"}}, "teaching dense evaluating pruning evaluating"),
+    ],
+)
+def test_the_phases_are_those_that_the_worker_will_have(tiny: Tiny, spec: dict[str, Any], phases: str) -> None:
+    files = {"train": server_path(tiny.train), "validation": server_path(tiny.validation)}
+    values = {"model": "tiny-bert", "task": "text-classification", "dataset": files, "target_density": 0.1}
+    training = {"epochs": 2, "batch_size": 8, "evaluate_every": 20}
+    job = job_pb2.Job(spec=job_pb2.CompressionSpec(**(values | {"movement": {}, "training": training} | spec)))
+    checker = Checker(job, "", Roots(models=tiny.models, allowed=(tiny.train.parent,)))
+    checker.check()
+    assert [phase.name for phase in checker.outlook.phases] == [*phases.split(), "uploading"]
+    train, validation, steps = 256, 64, 64
+    for phase in checker.outlook.phases:
+        is_training = phase.name in ("dense", "pruning")
+        examples = {"evaluating": validation, "teaching": train, "uploading": 0}
+        assert phase.steps == (steps if is_training else 0)
+        assert phase.examples == (steps * 8 if is_training else examples[phase.name])
+        assert phase.evaluations == (4 if is_training else 0)
+    assert checker.outlook.epochs == 0
+
+
+def test_phases_have_epochs_where_the_rows_are_not_known() -> None:
+    spec: dict[str, Any] = {"model": "bert-base-uncased", "task": "sst2", "target_density": 0.1, "movement": {}}
+    cases: list[tuple[dict[str, Any], float]] = [
+        ({}, get_task("sst2").epochs),
+        ({"epochs": 0.5}, 0.5),
+        ({"max_steps": 9}, 0),
+    ]
+    for training, epochs in cases:
+        job = job_pb2.Job(spec=job_pb2.CompressionSpec(**(spec | {"training": training})))
+        checker = Checker(job, "", Roots())
+        checker.check()
+        assert checker.outlook.epochs == epochs
+        assert {phase.steps for phase in checker.outlook.phases} <= {0, 9}
 
 
 def checked(

@@ -25,6 +25,7 @@ ALLOWED = {
     "types",
     "typing",
     "mvprune.common.metrics",  # constants
+    "mvprune.data.phases",  # constants, and their order
     "mvprune.spec.patterns",  # what a pattern is
     "mvprune.data.run_length",  # arithmetic
     "mvprune.data.tasks",  # what a task is

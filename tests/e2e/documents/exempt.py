@@ -1,0 +1,66 @@
+"""What of the documents cannot run here, and why; each entry must match a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .blocks import Block
+
+DOCKER = "needs Docker and images"
+CLUSTER = "needs a Kubernetes cluster and images"
+PYPI = "needs packages from an index"
+OTHER_MACHINE = "needs another machine"
+GPU = "needs GPUs"
+MLFLOW = "needs an MLflow server; tests/unit/cli/test_push.py has one"
+OWN_MODEL = "mvpctl submit --model ./my-model --train train.jsonl --validation dev.tsv --density 0.10"
+ROOT_USER = "needs root and systemd"
+
+
+@dataclass(frozen=True)
+class Exempt:
+    """Lines of a page that begin so, with those that continue them; of Python the whole block.
+
+    Attributes:
+        output: they run; only what is shown after them is not compared.
+    """
+
+    page: str
+    start: str
+    reason: str
+    output: bool = False
+
+    def matches(self, block: Block) -> bool:
+        return block.page == self.page and block.without([self.start]) != block
+
+
+def _all(page: str, reason: str, *starts: str) -> tuple[Exempt, ...]:
+    return tuple(Exempt(page, start, reason) for start in starts)
+
+
+CHART = "deploy/helm/mvprune/README.md"
+EXEMPT: tuple[Exempt, ...] = (
+    Exempt("README.md", "$ mvpctl submit", "what make demo prints; tests/unit/project/test_pictures.py compares it"),
+    *_all("docs/install.md", PYPI, "pip ", "python3 -m venv", "server/bin/pip", "worker/bin/pip"),
+    *_all("docs/push.md", PYPI, "pip "),
+    *_all("docs/push.md", MLFLOW, "mvpctl push JOB --to mlflow", "mvpctl push out/ --to mlflow", "run = "),
+    *_all("docs/deploy.md", ROOT_USER, "python3 -m venv", "install ", "systemctl"),
+    *_all("docs/deploy.md", DOCKER, "version=", "build=", "$build", "cd deploy", "export MVPRUNE_VERSION"),
+    *_all("docs/deploy.md", DOCKER, "./secrets.sh", "mkdir -p models", "docker "),
+    *_all("docs/deploy.md", "the server of this test needs no tokens", "export MVPRUNE_TOKEN"),
+    *_all("docs/deploy.md", "needs Ray", "mvpctl server check-cluster"),
+    *_all(CHART, CLUSTER, "kubectl", "helm", "# 1", "# 2"),
+    *_all("docs/security.md", OTHER_MACHINE, "mvpctl server start", "export MVPRUNE_ADDRESS"),
+    *_all("docs/submit.md", GPU, f"{OWN_MODEL} --gpus 4", "from mvprune_core import TorchGroup"),
+    *_all("docs/models.md", GPU, 'model = mvprune.load("out/").half().cuda()'),
+    *_all("docs/cli.md", "needs zsh", "source <(mvpctl completion zsh)"),
+    Exempt("docs/operate.md", "mvpctl server status", "shows Ray, S3 and problems", output=True),
+    *_all("docs/operate.md", "the status of a server whose store is another database's", "PROBLEM"),
+    *_all("docs/operate.md", "a line of the log", "WARNING"),
+    *_all("docs/api.md", "signatures; tests/unit/project/test_api_reference.py compares them", ""),
+    *_all("contributing/executor.md", "tests/unit/service/executors/test_add_an_executor.py runs it", "from "),
+    *_all("contributing/method.md", "tests/unit/core/methods/test_add_a_method.py runs it", "from "),
+    *_all("contributing/option.md", "tests/unit/spec/test_option_page.py runs it", "label", ".venv", "make proto"),
+    *_all("contributing/task.md", "tests/unit/core/tasks/test_add_a_kind.py runs it", "from __future__"),
+    *_all("contributing/task.md", "an entry of a list", "Task("),
+    *_all("contributing/release.md", "publishes a release", "git "),
+)
