@@ -216,7 +216,9 @@ def tables() -> dict[str, str]:
     """The tables of the documentation by name: the groups of options, the methods, and the keys of job files."""
     found: dict[str, str] = {}
     for group in dict.fromkeys(one.group for one in PARAMETERS.values()):
-        members = [one for one in PARAMETERS.values() if one.group == group and one.name != "method" and not one.by_name]
+        members = [
+            one for one in PARAMETERS.values() if one.group == group and one.name != "method" and not one.by_name
+        ]
         found[group] = _table(("option", "meaning", "allowed", "default"), map(_row, members))
     found["methods"] = _table(
         ("`--method`", "how it chooses weights", "options"),

@@ -32,7 +32,7 @@ assert Training().label_smoothing == float(added.default)
 """
 
 
-SHOW = "from mvprune.cli import main; main(['submit', '--help'])"
+SHOW = "from mvprune.cli import main; main(['submit', '--help-all'])"
 
 
 def blocks(language: str) -> list[str]:
