@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Executable, func, select, tuple_
 
+from mvprune.common.units import counted
 from mvprune.data.phases import TRAININGS
 from mvprune.data.tasks import UnknownTask, get_task
 from mvprune.v1 import job_pb2, sweep_pb2
@@ -145,7 +146,7 @@ class _Measurements:
             differs = f" and another method ({methods}), whose steps may take longer or shorter" if is_other else ""
             if finished := [one for one in jobs if not one.first]:
                 what = "model, task and batch" if is_other else "model, task, method and batch"
-                number = _counted(len(finished), "finished job")
+                number = counted(len(finished), "finished job")
                 words.append(f"by the seconds a step of {number} with this {what}{differs}")
             words += [
                 f"by the first {one.first:,} steps of job {one.job_id}, which still runs"
@@ -182,12 +183,12 @@ def estimate_sweep(conn: Connection, project: str, jobs: Sequence[Asked], most_j
     """
     dense, known_dense = _baselines(conn, project, jobs)
     exist = f" ({known_dense:,} more exist)" if known_dense else ""
-    text = f"{_counted(most_jobs, 'job')} + {_counted(len(dense), 'baseline')}{exist}"
+    text = f"{counted(most_jobs, 'job')} + {counted(len(dense), 'baseline')}{exist}"
     result = sweep_pb2.SweepEstimate(jobs=most_jobs, baselines=len(dense))
     measured = _measurements(conn, project, [*jobs, *dense])
     known = [seconds for one in jobs if (seconds := measured.seconds(one)) is not None]
     if len(known) < len(jobs):
-        whose = "" if len(jobs) == 1 else f" for {len(jobs) - len(known):,} of {_counted(len(jobs), 'configuration')}"
+        whose = "" if len(jobs) == 1 else f" for {len(jobs) - len(known):,} of {counted(len(jobs), 'configuration')}"
         result.text = (
             f"{text}; the time is not known yet, as no job with this model, task, batch and length has made steps "
             f"here{whose}; mvpctl get JOB shows the time left after the first steps"
@@ -309,10 +310,6 @@ def _trainings(uids: Sequence[str]) -> Executable:
         func.max(time).label("last_us"),
     ).where(METRICS.c.job_uid.in_(uids), METRICS.c.metric.in_(sorted(_LOSSES)))
     return found.group_by(METRICS.c.job_uid, METRICS.c.metric)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' if number != 1 else ''}"
 
 
 def _worded(seconds: float) -> str:
