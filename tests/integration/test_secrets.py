@@ -42,7 +42,7 @@ class Guarded:
 
     def create(self, secret: str, train: Path | str, task: str = "ner", **spec: Any) -> Any:
         """The call that submits a job with this file."""
-        method = {} if "locked_mask" in spec else {"movement": {}}
+        method: dict[str, Any] = {} if "locked_mask" in spec else {"movement": {}}
         values = {"model": "bert-base-uncased", "task": task, "target_density": 0.1, **method, **spec}
         file = server_path(train) if isinstance(train, Path) else train
         values["dataset"] = {"train": file, "validation": file}
@@ -95,7 +95,7 @@ async def test_the_servers_own_files_are_no_data(guarded: Guarded, task: str) ->
 async def test_the_operators_token_and_backups_are_read_through_no_door(
     tmp_path: Path, new_database: Callable[..., str]
 ) -> None:
-    """As data, as a model with a vocabulary of it, as a teacher, as a mask, in a folder of one's own with a link to it."""
+    """As data, a model with a vocabulary of it, a teacher or a mask, in a folder of one's own with a link to it."""
     token = tmp_path / "models/ops/vocab.txt"
     token.parent.mkdir(parents=True)
     token.write_text(f"mvp_ops_{'s3cr3t' * 8}\n")
@@ -114,7 +114,7 @@ async def test_the_operators_token_and_backups_are_read_through_no_door(
             (link / "vocab.txt").symlink_to(file)
             for model in (file.parent, link):
                 source = {"model": server_path(model)}
-                options = {"teacher": source, "locked_mask": {"mask_from": source}}
+                options: dict[str, Any] = {"teacher": source, "locked_mask": {"mask_from": source}}
                 fields = await guarded.refusal(secret, file, model=server_path(model), **options)
                 mask = "job.spec.locked_mask.mask_from.model"
                 doors = {"job.spec.model", "job.spec.teacher.model", mask, "job.spec.dataset.train"}
