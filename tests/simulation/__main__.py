@@ -39,9 +39,9 @@ def main() -> int:
         for count, found in _search(seeds, given.processes):
             done += count
             failed += found
-            if len(failed) >= (1 if given.plant else _SHOWN):
+            if len(failed) >= (1 if given.first else _SHOWN):
                 break
-        for seed in failed[:_SHOWN]:
+        for seed in () if given.first else failed[:_SHOWN]:
             print(shorten(seed), end="\n\n")
     seconds = time.perf_counter() - began
     print(f"{done:,} histories, {len(failed)} of them fail; {seconds:.1f} s, {60 * done / seconds:,.0f} a minute")
@@ -50,11 +50,11 @@ def main() -> int:
 
 def _search(seeds: list[str], processes: int) -> Iterator[tuple[int, list[str]]]:
     """How many histories were run, and which failed, again and again."""
-    parts = [seeds[start : start + _PART] for start in range(0, len(seeds), _PART)]
     if processes == 1:
-        for part in parts:
-            yield len(part), list(failing(part))
+        for seed in seeds:
+            yield 1, list(failing([seed]))
         return
+    parts = [seeds[start : start + _PART] for start in range(0, len(seeds), _PART)]
     with ProcessPoolExecutor(processes, get_context("fork")) as pool:
         yield from pool.map(_of_part, parts)
 
@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--trace", action="store_true", help="show all of the first history")
     parser.add_argument("--keep", default="", metavar="N,N", help="only these happenings of the first history")
+    parser.add_argument("--first", action="store_true", help="stop at a history that fails, and leave it long")
     parser.add_argument("--plant", choices=sorted(PLANTED), help="make this mistake in the product")
     return parser
 

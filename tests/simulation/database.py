@@ -18,7 +18,7 @@ from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.db.server_models import INSTALLATION
 
 from .loop import is_blocking
-from .wire import Wire
+from .wire import CURRENT, Wire
 
 T = TypeVar("T")
 
@@ -33,6 +33,8 @@ class Storage:
         self._history = self.connection.begin()
         self.driver: Any = self.connection.connection.dbapi_connection
         self.changes = 0  # transactions that changed something
+        self.listeners: dict[object, Callable[[set[str]], None]] = {}  # by the backend that hears of others' commits
+        self.notices: list[tuple[object, set[str]]] = []  # of the open transaction: who wrote, and which jobs
         self._known: dict[Any, tuple[int, Any]] = {}  # results of reads
         self.connection.execute(update(INSTALLATION).values(uid="installation", generation=0, tokens=[]))
 
@@ -62,10 +64,19 @@ class Storage:
         except BaseException:
             driver.execute("ROLLBACK TO one")
             driver.execute("RELEASE one")
+            self.notices.clear()
             raise
         driver.execute("RELEASE one")
+        self._notify()
         self.changes += driver.total_changes != before
         return result
+
+    def _notify(self) -> None:
+        notices, self.notices = self.notices, []
+        for writer, uids in notices:
+            for backend, heard in self.listeners.items():
+                if backend is not writer:
+                    heard(uids)
 
     def close(self) -> None:
         """Forgets everything."""
@@ -114,10 +125,17 @@ class _Backend:
         self._wire.perform("write", self.name, lambda: self._storage.write(work), done, DatabaseUnavailable)
 
     def notify(self, conn: Connection, uids: Iterable[str]) -> None:
-        pass
+        self._storage.notices.append((self, set(uids)))
 
     def listen(self, heard: Callable[[set[str] | None], None]) -> None:
-        pass
+        process = CURRENT.get()
+
+        def hear(uids: set[str]) -> None:
+            if not process.dead:
+                self._wire.loop.call_later(process.delay(), lambda: process.dead or heard(uids))
+
+        self._storage.listeners[self] = hear
+        process.on_death.append(lambda: self._storage.listeners.pop(self, None))
 
     def witness_commits(self) -> None:
         pass
@@ -159,6 +177,10 @@ class SimulatedDatabase(Database):
         self._backend: Any = _Backend(storage, wire)
         self._mail = None
         self.on_commit = lambda _: None
+
+    def hear(self, heard: Callable[[set[str] | None], None]) -> None:
+        """Calls `heard` for the other servers' commits."""
+        self._backend.listen(heard)
 
     async def read(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """See Database.read."""

@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 from .wire import FaultKind
 
 SERVERS = 2
+OFTEN = "often"
+"""How often the janitor runs, where garbage is to be collected."""
 _USER_COMMANDS = ("cancel", "cancel", "retry", "delete", "repeat")
 _SWEEP_COMMANDS = ("Cancel", "Pause", "Pause", "Resume", "Retry", "Extend", "Policy", "Delete")
 _MISSED = {"metric": "bytes", "max": 1}  # a gate that no result passes
 _DENSITIES = {"parameter": "density", "values": [0.1, 0.2, 0.3]}
 _METHODS = {"parameter": "method", "values": ["movement", "magnitude"]}
+_TURNS = (-3600, -20, 20, 70, 3600)  # of a clock, in seconds
 _FAULTS: Mapping[str, Sequence[FaultKind]] = {
     "read": (FaultKind.REFUSED, FaultKind.LATE, FaultKind.CRASH_AFTER),
     "write": tuple(kind for kind in FaultKind if kind is not FaultKind.TWICE),
@@ -46,12 +49,14 @@ class _Size(NamedTuple):
     sweeps: float  # of the histories have one
     uploads: float  # the same
     cleans: float  # of the servers have a janitor
+    is_long: bool = False  # so that the store becomes old enough for garbage collection
 
 
 _SIZES = (
-    _Size(12, 40.0, 1, 1, 3, 0.0, 0.05, 0.3),
-    _Size(6, 60.0, SERVERS, 2, 5, 0.1, 0.1, 0.6),
-    _Size(2, 100.0, SERVERS, 3, 9, 0.4, 0.3, 1.0),
+    _Size(36, 40.0, 1, 1, 3, 0.0, 0.05, 0.3),
+    _Size(18, 60.0, SERVERS, 2, 5, 0.1, 0.1, 0.6),
+    _Size(6, 100.0, SERVERS, 3, 9, 0.4, 0.3, 1.0),
+    _Size(1, 1_500.0, SERVERS, 5, 4, 0.0, 0.3, 1.0, is_long=True),
 )
 
 
@@ -65,25 +70,40 @@ def plan(seed: str) -> list[Happening]:
     def add(what: str, given: Mapping[str, Any], latest: float = size.seconds) -> None:
         happenings.append(Happening(round(chance.uniform(0, latest), 3), what, given))
 
+    early = size.seconds if size.is_long else size.seconds / 4
     servers = chance.randint(1, size.servers)
     for number in range(servers):
-        happenings.append(Happening(0.0, "start", {"server": number, "cleans": chance.random() < size.cleans}))
+        happenings.append(Happening(0.0, "start", {"server": number, "cleans": _cleans(chance, size)}))
     for number in range(chance.randint(1, size.jobs)):
-        add("create", {"number": number} | _job(chance), size.seconds / 4)
+        add(
+            "create",
+            {"number": number} | _job(chance, 0.7 if size.is_long else 0.1),
+            early,
+        )
     if chance.random() < size.sweeps:
-        add("sweep", _sweep(chance), size.seconds / 4)
+        add("sweep", _sweep(chance), early)
         for _ in range(chance.randint(0, 2)):
             add("steer", {"command": chance.choice(_SWEEP_COMMANDS), "choice": chance.randrange(4)})
     if chance.random() < size.uploads:
-        add("upload", {"size": chance.randint(1, 3), "use": chance.random() < 0.7}, size.seconds / 4)
+        add(
+            "upload",
+            {"size": chance.randint(1, 3), "use": chance.random() < 0.7},
+            early,
+        )
     for _ in range(chance.randint(0, size.jobs)):
         add("ask", {"command": chance.choice(_USER_COMMANDS), "which": chance.randrange(4)})
     for _ in range(chance.randint(1, size.troubles)):
-        add(*_trouble(chance, servers))
+        add(*_trouble(chance, servers, size))
     return sorted(happenings, key=lambda one: one.at)
 
 
-def _trouble(chance: Random, servers: int) -> tuple[str, Mapping[str, Any]]:
+def _cleans(chance: Random, size: _Size) -> str:
+    if size.is_long:
+        return OFTEN
+    return "seldom" if chance.random() < size.cleans else "never"
+
+
+def _trouble(chance: Random, servers: int, size: _Size) -> tuple[str, Mapping[str, Any]]:
     server: Callable[[], int] = lambda: chance.randrange(servers)  # noqa: E731
     draw = chance.random()
     if draw < 0.5:
@@ -109,12 +129,12 @@ def _trouble(chance: Random, servers: int) -> tuple[str, Mapping[str, Any]]:
     if draw < 0.88:
         return "forget", {}
     if draw < 0.95:
-        part = chance.choice(("store", "cluster", "workers", "cluster and workers"))
-        return "away", {"part": part, "seconds": seconds if part == "store" else 2 * seconds}
-    return "turn_clock", {"server": server(), "seconds": chance.choice((-3600, -20, 20, 70, 3600))}
+        part = chance.choice(("store", "cluster", "workers", "cluster and workers", "cluster and workers"))
+        return "away", {"part": part, "seconds": seconds if part == "store" else seconds + 20}
+    return "turn_clock", {"server": server(), "seconds": chance.choice((-20, 20, 70) if size.is_long else _TURNS)}
 
 
-def _job(chance: Random) -> Mapping[str, Any]:
+def _job(chance: Random, retained: float) -> Mapping[str, Any]:
     """A job with some of what its policy can ask for. Names are given again when their job is deleted."""
     policy: dict[str, Any] = {
         "resources": {"cpus": chance.choice((1.0, 2.0))},
@@ -128,7 +148,7 @@ def _job(chance: Random) -> Mapping[str, Any]:
         policy["max_runtime"] = {"seconds": chance.choice((10, 60))}
     if chance.random() < 0.1:
         policy["max_queue_time"] = {"seconds": chance.choice((10, 60))}
-    if chance.random() < 0.1:
+    if chance.random() < retained:
         policy["retention"] = {"seconds": 60}
     teacher = chance.choice((None, None, None, None, "train", "job"))
     return {"teacher": teacher, "policy": policy}

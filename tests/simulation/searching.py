@@ -7,12 +7,14 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from .happenings import Happening, plan
 from .world import Outcome, tell
 
 _SHOWN = 60  # lines of a trace
 _COLLECT_EVERY = 25  # histories
+_run = count()
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,12 @@ class Failed:
 
 def failing(seeds: Sequence[str]) -> Iterator[str]:
     """The seeds whose history fails."""
-    for number, seed in enumerate(seeds):
-        if number == 1:  # what is imported now stays: it is not looked at again
-            gc.collect()
-            gc.freeze()
-            gc.disable()
-        if number % _COLLECT_EVERY == 0:
+    if gc.isenabled():  # what is imported now stays: it is not looked at again
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+    for seed in seeds:
+        if next(_run) % _COLLECT_EVERY == 0:
             gc.collect()
         if (error := tell(seed, plan(seed)).failure) is not None:
             print(f"seed {seed} fails: {error}", file=sys.stderr, flush=True)

@@ -37,9 +37,9 @@ _INTERVALS = {
     "watchdog": 10.0,
     "finalizer": 15.0,
     "logs": 20.0,
-    "janitor": 60.0,
     "pace": 40.0,
 }
+_JANITOR = {"seldom": 60.0, "often": 10.0}
 ACTING: contextvars.ContextVar[int] = contextvars.ContextVar("acting", default=0)
 """The fencing token of the worker for whose call a server does something; 0: for no worker's."""
 _CALL_SECONDS = 15.0  # that a caller waits for an answer
@@ -120,7 +120,7 @@ class Server:
         self.process = wire.process("")
         self.process.dead = True
         self.skew_us = 0
-        self.cleans = True
+        self.cleans = ""
 
     @property
     def alive(self) -> bool:
@@ -147,6 +147,7 @@ class Server:
             changes.announce(uids)
 
         db.on_commit = commit
+        db.hear(changes.announce)
         resources: Any = SimpleNamespace(
             db=db,
             store=store,
@@ -160,8 +161,9 @@ class Server:
         )
         self.components = Components.build(_settings(self.number), resources)
         for loop in self.components.schedule:
-            if loop.name in _INTERVALS and (self.cleans or loop.name != "janitor"):
-                self.components.loops.start(loop._replace(interval=_INTERVALS[loop.name]))
+            interval = _JANITOR.get(self.cleans) if loop.name == "janitor" else _INTERVALS.get(loop.name)
+            if interval is not None:
+                self.components.loops.start(loop._replace(interval=interval))
 
     def answer(self, port: str, method: str, requests: Sequence[Any], secret: str) -> asyncio.Task[Any]:
         """Begins a call."""

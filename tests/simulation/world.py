@@ -6,20 +6,22 @@ import asyncio
 import contextvars
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 from mvprune.v1 import worker_pb2
+from mvprune_service.control import collector
 from mvprune_service.db import attempt_logs
 from mvprune_service.domain.machine import TERMINAL, AttemptState
 from mvprune_service.domain.sweeping import ENDED
 from mvprune_service.executors.base import Launch
 
-from . import invariants, other_invariants
+from . import invariants, neighbours, other_invariants
 from .database import Storage, engine
-from .happenings import SERVERS, Happening
+from .happenings import OFTEN, SERVERS, Happening
 from .loop import SimulatedLoop
 from .neighbours import Cluster, Objects, Running, SimulatedStore
 from .patches import simulated
@@ -31,6 +33,8 @@ from .workers import Worker
 
 _HEALED_SECONDS = 4_000.0  # in which everything must end
 _LOOK_SECONDS = 10.0
+_SECOND = 1_000_000
+_COLLECTED = {"GRACE_US": 600 * _SECOND, "_EVERY_US": 300 * _SECOND}  # half the grace is FRESH_US
 _SHORT_LOGS = {"KEPT_BYTES": 4, "LONG_BYTES": 8, "CHUNK_BYTES": 16}  # the logs of the simulation are long
 
 
@@ -82,8 +86,8 @@ class World:
 
     # What can happen.
 
-    def start(self, server: int, *, cleans: bool) -> None:
-        """A server starts; `cleans`: it has a janitor."""
+    def start(self, server: int, cleans: str) -> None:
+        """A server starts; `cleans`: how often it has a janitor's step."""
         self.servers[server].cleans = cleans
         self._used.append(self.servers[server])
         self.servers[server].start()
@@ -175,7 +179,7 @@ class World:
         for worker in self.workers:
             worker.is_well = True
         if not self._used:
-            self.start(0, cleans=True)
+            self.start(0, cleans="seldom")
         self.happen(Happening(0.0, "resume_sweeps", {}))
 
     def _revive(self, seconds: float) -> None:
@@ -303,7 +307,7 @@ def tell(seed: str, happenings: Sequence[Happening]) -> Outcome:
     loop = SimulatedLoop()
     asyncio.set_event_loop(loop)
     logger = logging.getLogger("mvprune_service")
-    with simulated(loop, seed), _short_logs():
+    with simulated(loop, seed), _short_times(happenings):
         world = World(loop, seed)
         complaints = Complaints(world.wire)
         logger.addHandler(complaints)
@@ -339,5 +343,12 @@ def _end(loop: SimulatedLoop, world: World) -> None:
     world.storage.close()
 
 
-def _short_logs() -> Any:
-    return patch.multiple(attempt_logs, **_SHORT_LOGS)
+@contextmanager
+def _short_times(happenings: Sequence[Happening]) -> Iterator[None]:
+    """Logs move soon. In long histories objects are soon so old that they may be deleted."""
+    with ExitStack() as patches:
+        patches.enter_context(patch.multiple(attempt_logs, **_SHORT_LOGS))
+        if any(one.given.get("cleans") == OFTEN for one in happenings):
+            patches.enter_context(patch.multiple(collector, **_COLLECTED))
+            patches.enter_context(patch.object(neighbours, "FRESH_US", _COLLECTED["GRACE_US"] // 2))
+        yield
