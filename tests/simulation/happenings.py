@@ -53,10 +53,10 @@ class _Size(NamedTuple):
 
 
 _SIZES = (
-    _Size(36, 40.0, 1, 1, 3, 0.0, 0.05, 0.3),
-    _Size(18, 60.0, SERVERS, 2, 5, 0.1, 0.1, 0.6),
-    _Size(6, 100.0, SERVERS, 3, 9, 0.4, 0.3, 1.0),
-    _Size(1, 1_500.0, SERVERS, 5, 4, 0.0, 0.3, 1.0, is_long=True),
+    _Size(36, 40.0, 1, 1, 4, 0.0, 0.05, 0.3),
+    _Size(18, 60.0, SERVERS, 2, 7, 0.1, 0.1, 0.6),
+    _Size(6, 100.0, SERVERS, 3, 12, 0.4, 0.3, 1.0),
+    _Size(1, 1_500.0, SERVERS, 5, 6, 0.0, 0.3, 1.0, is_long=True),
 )
 
 
@@ -92,7 +92,7 @@ def plan(seed: str) -> list[Happening]:
         )
     for _ in range(chance.randint(0, size.jobs)):
         add("ask", {"command": chance.choice(_USER_COMMANDS), "which": chance.randrange(4)})
-    for _ in range(chance.randint(1, size.troubles)):
+    for _ in range(chance.randint(2, size.troubles)):
         add(*_trouble(chance, servers, size))
     return sorted(happenings, key=lambda one: one.at)
 
@@ -113,10 +113,13 @@ def _trouble(chance: Random, servers: int, size: _Size) -> tuple[str, Mapping[st
             "server": server(),
             "kind": kind.value,
             "target": target,
-            "after": chance.randrange(8),
+            "after": chance.randrange(4),
             "times": chance.choice((1, 1, 1, 3)),
         }
-    if draw < 0.75:
+    if draw < 0.56:
+        kind = chance.choice((FaultKind.REFUSED, FaultKind.LOST, FaultKind.LATE, FaultKind.TWICE))
+        return "user_fault", {"kind": kind.value, "after": chance.randrange(3)}
+    if draw < 0.78:
         target = chance.choice(("store", "call", "call"))
         kind = chance.choice(_FAULTS[target])
         which, after = chance.randrange(4), chance.randrange(5)

@@ -79,9 +79,9 @@ class World:
         self._is_well = False
         self._changes = self.storage.changes
         self._now = take(self.storage.driver)
-        user = self.wire.process("user")
+        self.user = self.wire.process("user")
         self._context = contextvars.copy_context()
-        self._context.run(CURRENT.set, user)
+        self._context.run(CURRENT.set, self.user)
         self.users = Users(self.channel, lambda: self._now)
 
     # What can happen.
@@ -108,6 +108,10 @@ class World:
         """A fault befalls what a worker does."""
         for worker in self._chosen(which):
             worker.process.arm(Fault(FaultKind(kind), target, after))
+
+    def user_fault(self, kind: str, after: int) -> None:
+        """A fault befalls a call of a user."""
+        self.user.arm(Fault(FaultKind(kind), "call", after))
 
     def kill_worker(self, which: int) -> None:
         """A worker ends."""
@@ -176,6 +180,7 @@ class World:
         self._is_well = True
         for process in (*(server.process for server in self.servers), *(worker.process for worker in self.workers)):
             process.disarm()
+        self.user.disarm()
         for worker in self.workers:
             worker.is_well = True
         if not self._used:
