@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -28,7 +29,7 @@ def main() -> int:
     given = _parser().parse_args()
     first, _, last = given.seeds.partition("..")
     seeds = [str(number) for number in range(int(first), int(last or first) + 1)]
-    with ExitStack() as planted:
+    with ExitStack() as planted, tempfile.TemporaryDirectory(prefix="mvprune-simulation-") as tempfile.tempdir:
         if given.plant:
             planted.enter_context(PLANTED[given.plant]())
         if given.trace or given.keep:
