@@ -81,6 +81,11 @@ fuzz: setup ## look for artifacts that are read wrongly or cost too much (5 minu
 chaos: setup ## kill, stop and cut off everything there is (minutes; ARGS='-k workers', MVPRUNE_CHAOS_ROUNDS=3)
 	$(BIN)/pytest tests/chaos -q $(ARGS)
 
+SEEDS ?= 1..1000
+.PHONY: simulate
+simulate: setup ## histories of the control plane with faults, on virtual time (SEEDS=17..17: one of them again)
+	PYTHONPATH=. $(BIN)/python -m tests.simulation $(SEEDS) $(ARGS)
+
 .PHONY: bench
 bench: setup ## step time and artifact size beside their rivals (minutes; nothing else should run)
 	$(BIN)/python tests/perf/bench_step.py

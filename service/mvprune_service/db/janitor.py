@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or_, select, tuple_
 
 from mvprune_service.db.database import Tx
-from mvprune_service.db.leases import KEPT_CHECKPOINTS
+from mvprune_service.db.leases import KEPT_CHECKPOINTS, NEWEST_CHECKPOINT
 from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS, JobColumns
 from mvprune_service.db.sweep_models import SWEEP_REQUESTS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
@@ -72,10 +72,9 @@ def delete_expired_artifacts(tx: Tx, limit: int) -> int:
 def drop_checkpoints(tx: Tx, ended_before_us: int, limit: int) -> list[CheckpointKey]:
     """Deletes the rows of checkpoints that no attempt will resume from, and returns them: of a live job all but the
     newest two, of a SUCCEEDED job all, of a FAILED or CANCELLED job all if it ended before `ended_before_us`."""
-    age = func.row_number().over(
-        partition_by=CHECKPOINTS.c.job_uid, order_by=(CHECKPOINTS.c.create_us.desc(), CHECKPOINTS.c.step.desc())
-    )
-    ranked = select(CHECKPOINTS.c.attempt_uid, CHECKPOINTS.c.step, CHECKPOINTS.c.job_uid, age.label("age")).subquery()
+    age = func.row_number().over(partition_by=CHECKPOINTS.c.job_uid, order_by=NEWEST_CHECKPOINT)
+    columns = (CHECKPOINTS.c.attempt_uid, CHECKPOINTS.c.step, CHECKPOINTS.c.job_uid, age.label("age"))
+    ranked = select(*columns).join(ATTEMPTS, ATTEMPTS.c.uid == CHECKPOINTS.c.attempt_uid).subquery()
     over = or_(JOBS.c.state == JobState.SUCCEEDED, JOBS.c.end_us < ended_before_us)
     superfluous = and_(JOBS.c.state.not_in(TERMINAL), ranked.c.age > KEPT_CHECKPOINTS)
     batch = (

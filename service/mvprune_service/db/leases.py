@@ -41,6 +41,8 @@ from mvprune_service.observability import metrics
 WORKER = "worker"
 _MOST_NOTES, _LONGEST_NOTE = 50, 1000  # of a result: a job is sent often
 KEPT_CHECKPOINTS = 2  # of a job: the newest, and one more in case the newest is unreadable
+# First in this order, whatever the clocks of the servers said that recorded them.
+NEWEST_CHECKPOINT = (ATTEMPTS.c.number.desc(), CHECKPOINTS.c.step.desc())
 
 
 @dataclass(frozen=True)
@@ -284,8 +286,9 @@ def checkpoints_of(conn: Connection, job_uid: str) -> list[CheckpointRow]:
     """The checkpoints that the job can resume from, the newest first."""
     newest = (
         select(CHECKPOINTS)
+        .join(ATTEMPTS, ATTEMPTS.c.uid == CHECKPOINTS.c.attempt_uid)
         .where(CHECKPOINTS.c.job_uid == job_uid)
-        .order_by(CHECKPOINTS.c.create_us.desc(), CHECKPOINTS.c.step.desc())
+        .order_by(*NEWEST_CHECKPOINT)
     )
     return fetch_all(conn, CheckpointRow, newest.limit(KEPT_CHECKPOINTS))
 

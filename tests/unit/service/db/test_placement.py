@@ -14,7 +14,7 @@ from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
-from mvprune_service.db import leases, lifecycle, placement, quotas, records
+from mvprune_service.db import janitor, leases, lifecycle, placement, quotas, records
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.server_models import PROJECTS
@@ -282,6 +282,24 @@ async def test_checkpoints_are_those_of_the_live_attempt_and_outlive_it(db: Data
     await db.write(leases.fail_attempt, await run(db, jobs), Failure(FailureReason.NAN_LOSS), actor="worker")
     await db.write(retry, True)
     assert await db.read(leases.checkpoints_of, uid) == []
+
+
+async def test_the_newest_checkpoint_is_kept_when_the_clock_is_set_back(
+    db: Database, jobs: Jobs, clock: TestClock
+) -> None:
+    """Or when another server, whose clock is behind, records it."""
+    uid = await jobs.create("a", max_attempts=3)
+    first = await run(db, jobs)
+    for step in (10, 20, 30):
+        await db.write(leases.commit_checkpoint, first, step=step, manifest_sha256=f"{step:064}")
+        clock.pass_seconds(-70)
+    assert [row.step for row in await db.read(leases.checkpoints_of, uid)] == [30, 20]
+    dropped = await db.write(janitor.drop_checkpoints, 0, 100)
+    assert [checkpoint.step for checkpoint in dropped] == [10]
+    await db.write(leases.fail_attempt, first, Failure(FailureReason.WORKER_LOST, lost=True), actor="watchdog")
+    second = await run(db, jobs)  # it could not read these, and began again
+    await db.write(leases.commit_checkpoint, second, step=5, manifest_sha256=f"{5:064}")
+    assert [row.step for row in await db.read(leases.checkpoints_of, uid)] == [5, 30]
 
 
 AUTOSCALED = Capacity((Node(2, 0, 1 << 40), Node(8, 0, 1 << 40, absent="large")))

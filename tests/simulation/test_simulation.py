@@ -1,0 +1,50 @@
+"""Histories of the control plane with faults: see contributing/simulation.md. They run in processes of their own, in
+which sets have the same order every time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .happenings import plan
+from .planted import PLANTED
+
+_ROOT = Path(__file__).parents[2]
+_SEEDS = 60  # of each part: about 12 s of CPU time
+_MOST = 200  # histories in which a planted mistake is found
+
+
+def simulate(seeds: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs histories, in one process."""
+    command = (sys.executable, "-m", "tests.simulation", seeds, "--processes", "1", *options)
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+    return subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_nothing_is_lost_whatever_happens(part: int) -> None:
+    ran = simulate(f"{1 + part * _SEEDS}..{(part + 1) * _SEEDS}")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_failure_is_made_short_and_gives_the_same_history_again() -> None:
+    found = simulate("2..2", "--plant", "never_again").stdout
+    assert "seed 2 fails: " in found
+    kept = found.partition("--keep ")[2].partition(" ")[0]
+    assert 0 < len(kept.split(",")) < len(plan("2"))
+    again = simulate("2..2", "--plant", "never_again", "--trace", "--keep", kept)
+    assert again.returncode == 1
+    end = found.partition(" effects):\n")[2].partition("\n\n")[0]
+    assert "leases.claim" in end
+    assert end in again.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", sorted(PLANTED))
+def test_a_planted_mistake_is_found(mistake: str) -> None:
+    ran = simulate(f"1..{_MOST}", "--first", "--plant", mistake)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
