@@ -58,7 +58,7 @@ async def test_the_catalogue(service: Service, tiny: Tiny, capsys: pytest.Captur
     assert await mvpctl("tasks", "--quiet") == 0
     assert capsys.readouterr().out.split() == list(TASKS)
     assert await mvpctl("methods") == 0
-    assert "--cooldown             more than 0 to 1" in capsys.readouterr().out
+    assert "--cooldown                 more than 0 to 1" in capsys.readouterr().out
 
 
 async def test_a_job_file(service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

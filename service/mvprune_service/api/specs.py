@@ -134,13 +134,15 @@ class Checker:
             self._bad("job_id", self._job_id, ID_RULE)
         self._check_labels()
         task = self._check_task(spec)
+        self.violations += check_options(spec, task, in_sweep=self._in_sweep)
         self.violations += check_policy(policy)
         if task is not None:
             self.violations += check_ranks(policy.resources, spec.training.batch_size or task.batch_size)
         self.size = self._check_model("job.spec.model", spec.model)
         if (found := self._models[spec.model, inspect_model].architecture) is not None:
-            self.violations += check_architecture(spec, found, in_sweep=self._in_sweep)
-        self.violations += check_options(spec, task, in_sweep=self._in_sweep)
+            refused = {violation.field for violation in self.violations}  # these say nothing about the model yet
+            of_model = check_architecture(spec, found, in_sweep=self._in_sweep)
+            self.violations += [violation for violation in of_model if violation.field not in refused]
         self._check_revision("job.spec.model_revision", spec.model_revision)
         self._check_mask(spec.locked_mask.mask_from)
         self.violations += check_gates(self._job, task)
