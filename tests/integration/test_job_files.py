@@ -82,8 +82,8 @@ async def test_a_job_file(service: Service, tmp_path: Path, capsys: pytest.Captu
         "error: job.spec.training.max_length (--max-length)",  # once for each job
         "10:10: density",
         "error: job.spec.training.max_length (--max-length)",
-        "13:11: priority",
         "7:1: job.spec.teacher (--teacher)",  # of the job that begins there
+        "13:11: priority",
     ]
     assert await mvpctl("list", "--quiet") == 0
     assert set(capsys.readouterr().out.split()) == {first, second}
