@@ -37,7 +37,7 @@ def test_learning_rate_rises_and_falls_linearly() -> None:
 def test_the_warmup_is_a_setting(warmup: float, factors: list[float]) -> None:
     settings = Training(lr_warmup=warmup).settings(get_task("sst2"))
     assert [settings.lr_multiplier(step, 4) for step in range(4)] == pytest.approx(factors)
-    with pytest.raises(ValueError, match=r"^training\.lr_warmup must be a fraction from 0 to 1, got 1\.5"):
+    with pytest.raises(ValueError, match=r"^training\.lr_warmup must be from 0 to 1, got 1\.5"):
         Training(lr_warmup=1.5)
 
 

@@ -23,6 +23,7 @@ from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.db.rows import ProjectRow
 from mvprune_service.db.server_models import PROJECTS
 from mvprune_service.db.statements import Query
+from mvprune_service.fair import OWNER
 
 ADD = text("INSERT INTO projects (project, max_queued_jobs) VALUES (:project, 0)")
 
@@ -251,7 +252,11 @@ async def test_a_transaction_that_sqlite_gives_up_takes_the_whole_group_with_it(
         driver.execute("ROLLBACK")
         raise OperationalError("INSERT", None, sqlite3.OperationalError("disk I/O error"))
 
-    holding = asyncio.create_task(file_db.write(hold))
+    async def of_another() -> None:  # whose next write has a commit of its own, as this one is long
+        OWNER.set("another")
+        await file_db.write(hold)
+
+    holding = asyncio.create_task(of_another())
     await asyncio.to_thread(started.wait)  # what comes now shares the next commit
     group = asyncio.gather(
         file_db.write(add, "a"), file_db.write(give_up), file_db.write(add, "b"), return_exceptions=True

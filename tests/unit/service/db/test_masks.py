@@ -127,11 +127,11 @@ async def test_an_artifact_from_which_heads_were_removed_is_refused(school: Scho
 @pytest.mark.parametrize(
     ("spec", "field", "text"),
     [
-        ({"locked_mask": {}}, "target_density", "must be above 0, at most 1, got 0"),
+        ({"locked_mask": {}}, "target_density", "must be above 0, at most 1, got none"),
         (
             {"locked_mask": {}, "target_density": 0.5},
             "locked_mask.mask_from",
-            "must be a model with zeros, or job:ID, with the method locked_mask, got ''",
+            "must be a model with zeros, or job:ID, with the method locked_mask, got none",
         ),
         ({"target_density": 1.0}, "target_density", "must be below 1 or unset with mask_from, got 1"),
         (
