@@ -298,7 +298,7 @@ async def test_strangers_leave_room_for_callers_who_are_known(
 
     def note(found: tuple[int, int]) -> None:
         with suppress(OSError), connections._opened(found) as connection:
-            closed.append(connection.getpeername()[0])
+            closed.append(network_of(connection.getpeername()[0]))
         shut_down(found)
 
     shut_down = connections._shut_down
