@@ -51,6 +51,7 @@ EXEMPT: tuple[Exempt, ...] = (
     *_all(CHART, CLUSTER, "kubectl", "helm", "# 1", "# 2"),
     *_all("docs/security.md", OTHER_MACHINE, "mvpctl server start", "export MVPRUNE_ADDRESS"),
     *_all("docs/submit.md", GPU, f"{OWN_MODEL} --gpus 4", "from mvprune_core import TorchGroup"),
+    *_all("docs/submit.md", "no job like it makes steps in this test", "time: about"),
     *_all("docs/models.md", GPU, 'model = mvprune.load("out/").half().cuda()'),
     *_all("docs/cli.md", "needs zsh", "source <(mvpctl completion zsh)"),
     Exempt("docs/operate.md", "mvpctl server status", "shows Ray, S3 and problems", output=True),

@@ -319,7 +319,7 @@ def test_a_teacher_that_changes_in_its_folder_is_asked_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("setting", "values"), [("max_length", (6, 12, 12)), ("precision", ("fp32", "bf16", "bf16"))])
+@pytest.mark.parametrize(("setting", "values"), [("max_length", (8, 12, 12)), ("precision", ("fp32", "bf16", "bf16"))])
 def test_a_teacher_is_asked_again_where_it_reads_more_or_in_another_precision(
     fine_tuned: Path,
     bert_config: Callable[..., Any],
@@ -330,7 +330,7 @@ def test_a_teacher_is_asked_again_where_it_reads_more_or_in_another_precision(
     values: tuple[Any, ...],
 ) -> None:
     """It reads more than this student can."""
-    short = save(BertModel(bert_config(max_position_embeddings=6)), "short")
+    short = save(BertModel(bert_config(max_position_embeddings=8)), "short")
     options: dict[str, Any] = {"teacher": Teacher(fine_tuned), "cache": tmp_path / "cache", "dense_baseline": False}
     phases = []
     for value in values:
