@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from mvprune.cli._commands import COMPLETING
@@ -127,10 +128,8 @@ def add_set(parser: Parser, group: argparse._ArgumentGroup, several: Mapping[str
             known = PARAMETERS.get(name)
             hint = f"; use {known.flag}" if known else did_you_mean(name, named)
             raise argparse.ArgumentTypeError(f"must be a setting without an option of its own, got {name!r:.200}{hint}")
-        try:
+        with naming(name):
             return name, several[name](value) if name in several else read_value(named[name], value)
-        except argparse.ArgumentTypeError as error:
-            raise argparse.ArgumentTypeError(str(error).replace(", got", f" for {name}, got", 1)) from None
 
     class Set(argparse.Action):
         """Stores a value under the name that is given with it."""
@@ -147,6 +146,15 @@ def add_set(parser: Parser, group: argparse._ArgumentGroup, several: Mapping[str
         metavar="NAME=VALUE",
         help="a setting without an option of its own, such as first_event=0.5; see mvpctl methods; may be repeated",
     )
+
+
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+    """An error about a value names the parameter, where one option takes several parameters."""
+    try:
+        yield
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(str(error).replace(", got", f" for {name}, got", 1)) from None
 
 
 def read_value(one: Parameter, text: str) -> Any:

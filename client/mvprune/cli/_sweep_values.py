@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mvprune.cli._submit_parser import read_value
+from mvprune.cli._submit_parser import naming, read_value
 from mvprune.common.suggestions import did_you_mean
 from mvprune.spec.parameter import Kind, Parameter
 from mvprune.spec.sweep_settings import AXES
@@ -57,10 +57,8 @@ def cell(text: str) -> dict[str, Any]:
         if name not in AXES:
             rule = f"must be parameters of jobs with their values, got {name!r}{did_you_mean(name, AXES)}"
             raise argparse.ArgumentTypeError(rule)
-        try:
+        with naming(name):
             found[name] = read_value(AXES[name], value.strip())
-        except argparse.ArgumentTypeError as error:
-            raise argparse.ArgumentTypeError(str(error).replace(", got", f" for {name}, got", 1)) from None
     return found
 
 

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mvprune.cli._errors import UsageError
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_table
 from mvprune.cli._text import clean
-from mvprune.cli._types import one_of
 from mvprune.common.exceptions import ServerUnreachable
+from mvprune.common.suggestions import must_be_one_of
 from mvprune.common.units import count
-from mvprune.spec.parameters import METHODS, PARAMETERS
+from mvprune.spec.parameters import PARAMETERS
 
 if TYPE_CHECKING:
     from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
@@ -42,9 +43,12 @@ def tasks_command(argv: Sequence[str]) -> None:
 def methods_command(argv: Sequence[str]) -> None:
     """Lists methods."""
     parser = command_parser("methods", "mvpctl methods obert", job=False)
-    parser.add_argument("method", metavar="METHOD", nargs="?", type=one_of(*METHODS), help="only this one")
+    parser.add_argument("method", metavar="METHOD", nargs="?", help="only this one")
     args = parser.parse_args(argv)
-    methods = [one for one in _listed(args, "methods") if args.method in (None, one.name)]
+    known = _listed(args, "methods")
+    methods = [one for one in known if args.method in (None, one.name)]
+    if not methods:
+        raise UsageError(f"METHOD {must_be_one_of([one.name for one in known], args.method)}", parser.prog)
     answer(args.form, methods, [method.name for method in methods], lambda: _print_methods(methods))
 
 

@@ -19,9 +19,10 @@ from mvprune.spec.structures import KINDS, methods_of, takes
 Given = Mapping[str, Any]
 """Options that are set, by name. Words of enums are in lower case; a teacher is a model, job:ID, "train" or "none"."""
 
-WARMUP = 0.1
+_WARMUP = float(PARAMETERS["warmup"].default)
 _ONE_SHOT, _EVENTS = "one_shot", "events"
 _BLOCKS = "blocks_and_units"
+_DENSE_STEPS = "at least one step with the method {}, which needs gradients of the dense model; give more"
 _NAMES_NO_MODEL = ("train", "none")
 
 
@@ -114,7 +115,7 @@ def methods_with(option: str) -> tuple[str, ...]:
 
 
 def training_problems(given: Given, task: Task | None = None) -> Iterator[Problem]:
-    """What breaks a rule about the fine-tuning alone."""
+    """What breaks a rule about the settings of the fine-tuning."""
     max_steps, epochs = given.get("max_steps"), given.get("epochs")
     if max_steps is not None and epochs is not None:
         yield _bad("epochs", f"{epochs:g}", "unset beside max_steps; give one of the two")
@@ -138,7 +139,7 @@ def training_problems(given: Given, task: Task | None = None) -> Iterator[Proble
 
 
 def schedule_problems(given: Given, default_shape: str = "cubic") -> Iterator[Problem]:
-    """What breaks a rule about a schedule alone.
+    """What breaks a rule about the options of a schedule.
 
     Args:
         given: options of the schedule, and others, such as the preset, on which the cooldown depends.
@@ -152,7 +153,7 @@ def schedule_problems(given: Given, default_shape: str = "cubic") -> Iterator[Pr
         if cooldown is not None:
             yield _bad("cooldown", cooldown, "unset for one_shot, which prunes when the warm-up ends")
         return
-    warmup, cooldown = given.get("warmup", WARMUP), _cooldown_of(given)
+    warmup, cooldown = given.get("warmup", _WARMUP), _cooldown_of(given)
     if warmup + cooldown >= 1:
         rule = "below 1 for warmup + cooldown; otherwise there are no steps to prune in"
         yield _bad("schedule", f"{warmup:g} + {cooldown:g}", rule)
@@ -160,12 +161,10 @@ def schedule_problems(given: Given, default_shape: str = "cubic") -> Iterator[Pr
 
 def length_problems(given: Given, method: MethodFacts, steps: int) -> Iterator[Problem]:
     """Whether a schedule has the steps that its parts need, `steps` in all."""
-    shape, warmup = given.get("shape", method.shape), given.get("warmup", WARMUP)
+    shape, warmup = given.get("shape", method.shape), given.get("warmup", _WARMUP)
     events = given.get("events", EVENTS)
-    is_at_once = shape == _ONE_SHOT or (shape == _EVENTS and events != 1)
-    if method.needs_dense_steps and is_at_once and round(warmup * steps) < 1:
-        rule = f"at least one step with the method {method.name}, which needs gradients of the dense model; give more"
-        yield _short("warmup", f"{warmup:g} of {steps} steps", rule)
+    if _prunes_at_once(given, method) and round(warmup * steps) < 1:
+        yield _short("warmup", f"{warmup:g} of {steps} steps", _DENSE_STEPS.format(method.name))
     if shape == _ONE_SHOT:
         return
     cooldown = _cooldown_of(given)
@@ -284,13 +283,14 @@ def _method(given: Given, method: MethodFacts) -> Iterator[Problem]:
     if method.freezes_weights and given.get("train_embeddings"):
         rule = f"unset with the method {method.name}, which trains no weights of the model's body"
         yield _bad("train_embeddings", "true", rule)
-    if method.needs_dense_steps and given.get("warmup") == 0:
-        shape = given.get("shape", method.shape)
-        if shape == _ONE_SHOT or (shape == _EVENTS and given.get("events") != 1):
-            rule = (
-                f"at least one step with the method {method.name}, which needs gradients of the dense model; give more"
-            )
-            yield _bad("warmup", given["warmup"], rule)
+    if _prunes_at_once(given, method) and given.get("warmup") == 0:
+        yield _bad("warmup", given["warmup"], _DENSE_STEPS.format(method.name))
+
+
+def _prunes_at_once(given: Given, method: MethodFacts) -> bool:
+    """Whether a method that needs gradients of the dense model prunes as soon as the warm-up ends."""
+    shape = given.get("shape", method.shape)
+    return method.needs_dense_steps and (shape == _ONE_SHOT or (shape == _EVENTS and given.get("events") != 1))
 
 
 def _layer_names(option: str, names: Sequence[str]) -> Iterator[Problem]:

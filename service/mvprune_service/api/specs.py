@@ -151,7 +151,7 @@ class Checker:
             self._check_teacher(spec.teacher)
         self._check_data(task, spec)
         self.steps = known_steps(spec.training, task, self._rows)
-        self.violations += self._check_steps(task)
+        self.violations += self._check_steps()
         if task is not None and not self.violations:
             self.notes += tuple(notes_on_length(spec, task, self._rows))
             self.outlook = outlook(spec, task, self._rows)
@@ -195,15 +195,13 @@ class Checker:
         except InvalidReference as error:
             self._add(field, f"must be a job whose base model can be read, got one whose artifact is a delta: {error}")
 
-    def _check_steps(self, task: Task | None) -> Iterator[Violation]:
+    def _check_steps(self) -> Iterator[Violation]:
         """Rules about the number of steps, where it is known and the options that they are about are right."""
         spec = self._job.spec
         method = spec.WhichOneof("method")
         about = ("job.spec.training", f"job.spec.{method}", "job.spec.method")
-        if not any(violation.field.startswith(about) for violation in self.violations) and (
-            steps := known_steps(spec.training, task, self._rows)
-        ):
-            yield from check_steps(spec, steps)
+        if self.steps and not any(violation.field.startswith(about) for violation in self.violations):
+            yield from check_steps(spec, self.steps)
 
     def _add(self, field: str, description: str) -> None:
         self.violations.append(Violation(field, self._roots.describe(description)))
