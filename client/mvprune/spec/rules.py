@@ -32,12 +32,10 @@ class Problem(NamedTuple):
     Attributes:
         option: the option to change; schedule: several of a schedule.
         text: what the option must be, what it is, and what to do.
-        needs_steps: whether the rule depends on the number of steps.
     """
 
     option: str
     text: str
-    needs_steps: bool = False
 
 
 def must_be(rule: str, given: object) -> str:
@@ -164,7 +162,7 @@ def length_problems(given: Given, method: MethodFacts, steps: int) -> Iterator[P
     shape, warmup = given.get("shape", method.shape), given.get("warmup", _WARMUP)
     events = given.get("events", EVENTS)
     if _prunes_at_once(given, method) and round(warmup * steps) < 1:
-        yield _short("warmup", f"{warmup:g} of {steps} steps", _DENSE_STEPS.format(method.name))
+        yield _bad("warmup", f"{warmup:g} of {steps} steps", _DENSE_STEPS.format(method.name))
     if shape == _ONE_SHOT:
         return
     cooldown = _cooldown_of(given)
@@ -172,17 +170,17 @@ def length_problems(given: Given, method: MethodFacts, steps: int) -> Iterator[P
     between = steps - round(warmup * steps) - cool
     if cool < 1 or between < 1:
         rule = "long enough for a step to prune in and one at the target density; give more steps or shorter parts"
-        yield _short("schedule", f"warmup {warmup:g} and cooldown {cooldown:g} of {steps} steps", rule)
+        yield _bad("schedule", f"warmup {warmup:g} and cooldown {cooldown:g} of {steps} steps", rule)
     elif shape == _EVENTS and events > between + 1:
         rule = f"at most {between + 1}, one a step between warmup and cooldown; give more steps or fewer events"
-        yield _short("events", events, rule)
+        yield _bad("events", events, rule)
 
 
 def rewind_problems(rewind: float, steps: int) -> Iterator[Problem]:
     """Whether steps train the dense model, and others the weights of the mask."""
     if 0 < rewind < 1 and not 0 < round(rewind * steps) < steps:
         rule = f"at least one of the {steps} steps, and leave one to train the mask's weights; give more steps, or 0"
-        yield _short("rewind", rewind, rule)
+        yield _bad("rewind", rewind, rule)
 
 
 def interval_problems(interval: int | None, until: float, steps: int) -> Iterator[Problem]:
@@ -190,11 +188,7 @@ def interval_problems(interval: int | None, until: float, steps: int) -> Iterato
     last, interval = max(1, round(until * steps)), interval or mask_interval_of(steps)
     if interval >= last:
         rule = f"below {last}, the steps until the masks stay as they are; give more steps or a later mask_until"
-        yield _short("mask_interval", interval, rule)
-
-
-def _short(option: str, given: object, rule: str) -> Problem:
-    return Problem(option, must_be(rule, given), needs_steps=True)
+        yield _bad("mask_interval", interval, rule)
 
 
 def _cooldown_of(given: Given) -> float:
