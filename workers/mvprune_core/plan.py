@@ -219,7 +219,7 @@ def resolve(plan: Plan, student: Loaded, source: Future[ModelSource], cache: Cac
     settings = training.settings(data.task, getattr(student.config, "hidden_size", BASE_WIDTH), len(train))
     check_speed(plan.device, training.precision)
     total_steps = settings.total_steps(len(train))
-    method = _with_cooldown(_with_selection(plan), training)
+    method = _with_cooldown(_with_selection(plan, notes), training)
     method.schedule.check(total_steps, method.facts)
     model = source.result()
     baseline = _resolve_baseline(plan, student, model, settings, notes)
@@ -312,13 +312,16 @@ def _selector(plan: Plan, student: Loaded, structures: Sequence[Structures]) -> 
     return WEIGHTS if plan.pattern is None else InPattern(plan.pattern)
 
 
-def _with_selection(plan: Plan) -> Method:
+def _with_selection(plan: Plan, notes: Notes) -> Method:
     """The method with the selection that it has by default. Structures are always compared in the whole model."""
     method = plan.method
     if not isinstance(method, TopV):
         return method
     selection = (method.selection or "local") if plan.structure is None else "global"
     changed: Any = {"selection": selection}
+    if plan.structure is not None and method.selection == "local":  # the default of a method that is not the contract's
+        name = plan.structure.structure
+        notes.add(f"{name} are compared in all blocks together: selection is global, not {method.selection}")
     return method if method.selection == selection else replace(method, **changed)  # type: ignore[type-var]
 
 

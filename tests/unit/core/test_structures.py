@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -34,6 +34,7 @@ from mvprune_core import (
     compress,
 )
 from mvprune_core.masking import Masks
+from mvprune_core.selectors import Selection
 from mvprune_core.structure_kinds import pruned_structures
 from mvprune_core.structures import WholeStructures
 
@@ -266,6 +267,22 @@ def test_one_kind_leaves_the_other_matrices_dense(model_folder: Path, data: Clas
     assert all(("attention" in name) is (structure == "heads") for name in result.pruned)
     assert result.accounting.density == 0.5
     assert result.info.spec["method"]["magnitude"]["selection"] == "global"
+
+
+@dataclass(frozen=True)
+class LocalByDefault(Magnitude):
+    """A method that is not the contract's."""
+
+    name: ClassVar[str] = "local_by_default"
+    selection: Selection | None = "local"
+
+
+def test_a_default_of_another_method_is_not_replaced_without_a_word(
+    model_folder: Path, data: ClassificationData
+) -> None:
+    options: dict[str, Any] = {"method": LocalByDefault(), "training": QUICK, "dense_baseline": False}
+    result = compress(model_folder, data, structure="heads", density=0.5, **options)
+    assert any("heads are compared in all blocks together: selection is global" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("name", RANKING)
