@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from google.protobuf.struct_pb2 import Struct
@@ -31,7 +32,7 @@ _MIN_DENSITY, _MAX_DENSITY, _TOLERANCE = 0.01, 0.5, 0.15
 
 @dataclass(frozen=True)
 class NewPoint:
-    """A cell and the spec of its job.
+    """A cell and the spec of its job, which does not change any more.
 
     Attributes:
         dropped: options of the base that do not apply to the cell's method.
@@ -43,12 +44,12 @@ class NewPoint:
     dropped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def serialized(self) -> bytes:
         """The stored form of the spec: equal specs have equal bytes."""
         return self.spec.SerializeToString(deterministic=True)
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """Digest of the spec: two cells with the same are one point."""
         return hashlib.sha256(self.serialized).hexdigest()

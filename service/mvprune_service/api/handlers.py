@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
@@ -33,7 +34,7 @@ Observe = Callable[[str, grpc.StatusCode, float | None], None]  # method, status
 
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _REQUEST_SECONDS = 10.0  # until the request of a call must have arrived
-_REFUSED_SECONDS = 0.25  # until a call beyond the rate limit is answered
+_REFUSED_SECONDS = 0.2, 0.4  # until a call beyond the rate limit is answered, at least and at most
 _PIECE_SECONDS = 60.0  # the same of each piece of what a client sends in several, at once with others
 _CALLS, _COSTLY_CALLS = 8, 1  # of a project that are answered at a time: of those that read, and of those that change
 _CALLS_IN_ALL, _COSTLY_IN_ALL = 2_000, 16
@@ -160,7 +161,9 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             try:
                 self._limiter.take(principal.id, units)
             except ApiError:
-                await asyncio.sleep(_REFUSED_SECONDS)  # a caller that calls again at once would keep the server busy
+                # A caller that calls again at once would keep the server busy. Equal times would let all that it calls
+                # at once come back at once, in front of another's call.
+                await asyncio.sleep(random.uniform(*_REFUSED_SECONDS))  # noqa: S311 (no secret)
                 raise
 
     async def _take_place(self, method: str, principal: Principal | None, places: AsyncExitStack) -> None:

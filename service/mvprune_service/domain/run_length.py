@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Literal, NamedTuple
 
 from mvprune.data.phases import phases_of
@@ -93,7 +92,7 @@ def outlook(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None) -> job
         train=examples or 0,
         validation=rows.validation if rows is not None and task.kind.rows_are_examples else 0,
     )
-    result = job_pb2.JobEstimate(phases=[job_pb2.JobEstimate.Phase(**asdict(phase)) for phase in phases])
+    result = job_pb2.JobEstimate(phases=[job_pb2.JobEstimate.Phase(**vars(phase)) for phase in phases])
     result.phases.add(name="uploading")
     if not steps:
         preset = _PRESETS.get(training.preset, "short")

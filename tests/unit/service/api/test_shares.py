@@ -174,4 +174,5 @@ async def test_a_call_beyond_the_rate_is_not_refused_at_once(
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await caller.get()
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert waited == [handlers_module._REFUSED_SECONDS]
+    least, most = handlers_module._REFUSED_SECONDS
+    assert [least <= seconds <= most for seconds in waited] == [True]
