@@ -166,18 +166,20 @@ format: setup ## rewrite the code in the house style
 	$(BIN)/ruff format .
 
 .PHONY: proto
-proto: setup ## regenerate what follows from proto/: client/mvprune/v1, client/mvprune/spec, tables of options in docs/
+proto: setup ## regenerate code: client/mvprune/v1, client/mvprune/spec and tables of docs/ from proto/, and the blocking client
 	scripts/gen_proto.sh
 	$(BIN)/python scripts/spec_code.py
+	$(BIN)/python scripts/blocking_client.py
 
 .PHONY: docs
 docs: setup ## rewrite docs/api.md from the docstrings
 	$(BIN)/python scripts/api_reference.py
 
 .PHONY: proto-check
-proto-check: setup ## the committed generated code is what proto/ gives
+proto-check: setup ## the committed generated code is what its sources give
 	@rm -rf .gen-check && scripts/gen_proto.sh .gen-check && diff -r -x '__init__.py' -x '__pycache__' .gen-check/mvprune/v1 client/mvprune/v1 && rm -rf .gen-check
 	@$(BIN)/python scripts/spec_code.py --check
+	@$(BIN)/python scripts/blocking_client.py --check
 
 .PHONY: clean
 clean: ## remove the environments and the demo's folder

@@ -73,7 +73,13 @@ SECTIONS = (
     Section("Export", "export", shown="mvprune.export"),
     Section("Runtime", "runtime", shown="mvprune.runtime"),
     Section("transformers", "hf", ()),
-    Section("Administration", "client.admin", shown="", opening="`Client.admin` and `AsyncClient.admin`."),
+    Section(
+        "Administration",
+        "client.admin",
+        ("Token", "NewToken", "Project", "AsyncAdmin", "Admin"),
+        shown="",
+        opening="`Client.admin` and `AsyncClient.admin`.",
+    ),
     Section("State of the server", "client.server", shown="", opening="What `Client.admin.server_status()` returns."),
 )
 
@@ -95,7 +101,8 @@ def _section(package: griffe.Object | griffe.Alias, section: Section) -> Iterato
     for name in section.names if section.names is not None else _exported(module):
         if section.names is None and section.shown != "mvprune.artifact" and name in elsewhere:
             continue
-        found = module[name].final_target if module[name].is_alias else module[name]
+        named = (module if name in module.members else package[f"client.blocking.{module.name}"])[name]
+        found = named.final_target if named.is_alias else named
         path = f"{section.shown}.{name}".removeprefix(".")
         if found.is_class:
             yield from _class(found, path, constructed=bool(section.shown))
@@ -150,7 +157,7 @@ def _class(found: griffe.Class, path: str, *, constructed: bool) -> Iterator[str
 def _members(found: griffe.Class) -> dict[str, griffe.Object]:
     """Of a class and those that it inherits from in this package."""
     inherited = {name: one.final_target for name, one in found.inherited_members.items() if not found.is_alias}
-    return {**inherited, **found.members} if found.name == "AsyncClient" else dict(found.members)
+    return {**inherited, **found.members} if found.name in ("Client", "AsyncClient") else dict(found.members)
 
 
 def _function(found: griffe.Function, name: str) -> Iterator[str]:

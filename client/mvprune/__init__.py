@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mvprune import artifact, export, hf, publish, runtime  # noqa: F401 (attributes of this package)
     from mvprune.client.async_client import AsyncClient
+    from mvprune.client.blocking.job import Job
+    from mvprune.client.blocking.sweep import Sweep
     from mvprune.client.catalog import MethodEntry, MethodOption, ModelEntry, TaskEntry
     from mvprune.client.client import Client
     from mvprune.client.exceptions import (
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
         SweepWaitTimeout,
         WaitTimeout,
     )
-    from mvprune.client.job import AsyncJob, Job
+    from mvprune.client.job import AsyncJob
     from mvprune.client.models import (
         Accounting,
         Artifact,
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
         PlannedPhase,
         Progress,
     )
-    from mvprune.client.sweep import AsyncSweep, Sweep
+    from mvprune.client.sweep import AsyncSweep
     from mvprune.client.sweep_models import (
         Axis,
         Objective,
@@ -198,12 +200,12 @@ _HOMES = {
     "Gate": "spec.gate",
     "GateResult": "spec.gate",
     "AsyncSweep": "client.sweep",
-    "Job": "client.job",
+    "Job": "client.blocking.job",
     "PolicyOptions": "spec.sweep_options",
     "RandomStrategy": "spec.sweep_options",
     "SearchStrategy": "spec.sweep_options",
     "TicketStrategy": "spec.sweep_options",
-    "Sweep": "client.sweep",
+    "Sweep": "client.blocking.sweep",
     "SweepOptions": "spec.sweep_options",
     "SubmitOptions": "spec.options",
     "MethodEntry": "client.catalog",

@@ -17,8 +17,8 @@ from mvprune.common.units import percent
 
 if TYPE_CHECKING:
     from mvprune.cli._jobfile import JobDocument
+    from mvprune.client.blocking.job import Job
     from mvprune.client.client import Client
-    from mvprune.client.job import Job
     from mvprune.client.upload_models import UploadProgress
 
 COMMAND_ONLY = ("file", "print_schema", "wait", "timeout", "download", "summary", "junit", "form")

@@ -20,7 +20,7 @@ from mvprune.cli._uploads import sending
 from mvprune.spec.sweep_options import TicketStrategy
 
 if TYPE_CHECKING:
-    from mvprune.client.sweep import Sweep
+    from mvprune.client.blocking.sweep import Sweep
 
 
 def create_command(argv: Sequence[str]) -> ExitCode:

@@ -17,7 +17,7 @@ from mvprune.cli._text import clean
 from mvprune.client.exceptions import SweepError, SweepWaitTimeout
 
 if TYPE_CHECKING:
-    from mvprune.client.sweep import Sweep
+    from mvprune.client.blocking.sweep import Sweep
     from mvprune.client.sweep_models import SweepRecord
 
 SWEEP_ARGUMENT = "a sweep's id, or its name projects/P/sweeps/S"

@@ -15,7 +15,7 @@ from mvprune.sweep.analysis import Group, Outcome, groups
 from mvprune.sweep.tickets.study import STRATEGY
 
 if TYPE_CHECKING:
-    from mvprune.client.sweep import Sweep
+    from mvprune.client.blocking.sweep import Sweep
     from mvprune.client.sweep_models import SweepPoint, SweepRecord, SweepSpec
     from mvprune.sweep.tickets.results import TicketResults
 

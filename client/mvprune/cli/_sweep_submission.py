@@ -21,8 +21,8 @@ from mvprune.spec.sweep_settings import AXES, POINTS, POLICY, SETTINGS
 
 if TYPE_CHECKING:
     from mvprune.cli._jobfile import JobDocument
+    from mvprune.client.blocking.sweep import Sweep
     from mvprune.client.client import Client
-    from mvprune.client.sweep import Sweep
     from mvprune.client.upload_models import UploadProgress
 
 PROG = "mvpctl sweep create"

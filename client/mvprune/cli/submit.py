@@ -19,7 +19,7 @@ from mvprune.cli._wait import Waiting, finish
 from mvprune.common.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from mvprune.client.job import Job
+    from mvprune.client.blocking.job import Job
 
 
 def submit_command(argv: Sequence[str]) -> ExitCode:

@@ -1,8 +1,8 @@
-"""Tokens, projects and the state of the server."""
+"""Tokens, projects and the state of the server. `Admin` is made of `AsyncAdmin`: see scripts/blocking_client.py."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,6 @@ from mvprune.client.convert import time_of
 from mvprune.client.pages import pages
 from mvprune.client.server import ServerStatus
 from mvprune.client.transport import Transport
-from mvprune.client.wire import iterate, run
 from mvprune.common.exceptions import bad_field
 from mvprune.v1 import admin_pb2
 
@@ -121,56 +120,6 @@ class AsyncAdmin:
         """Returns the state of the server."""
         request = admin_pb2.GetServerStatusRequest()
         return server.server_status(await self._transport.call(self._transport.admin.GetServerStatus, request))
-
-
-class Admin:
-    """Manages tokens and projects, and reads the server's state; see `Client.admin`."""
-
-    def __init__(self, core: AsyncAdmin) -> None:
-        self._core = core
-
-    def create_token(self, project: str, scope: str, *, ttl: float | None = None, display_name: str = "") -> NewToken:
-        """Creates a token.
-
-        Args:
-            project: the project that it is valid for; "-": all projects (an operator's token).
-            scope: read, submit or admin.
-            ttl: seconds until it expires; None: never.
-        """
-        return run(self._core.create_token(project, scope, ttl=ttl, display_name=display_name))
-
-    def tokens(self, project: str) -> Iterator[Token]:
-        """Iterates over the tokens of a project, newest first; "-": the operators' tokens."""
-        return iterate(self._core.tokens(project))
-
-    def revoke_token(self, project: str, token_id: str) -> Token:
-        """Revokes a token for ever."""
-        return run(self._core.revoke_token(project, token_id))
-
-    def projects(self) -> Iterator[Project]:
-        """Iterates over all projects, by name."""
-        return iterate(self._core.projects())
-
-    def set_quotas(
-        self,
-        project: str,
-        *,
-        max_queued_jobs: int | None = None,
-        max_running_gpus: float | None = None,
-        max_upload_bytes: int | None = None,
-    ) -> Project:
-        """Sets all quotas of a project; None: the server's default."""
-        setting = self._core.set_quotas(
-            project,
-            max_queued_jobs=max_queued_jobs,
-            max_running_gpus=max_running_gpus,
-            max_upload_bytes=max_upload_bytes,
-        )
-        return run(setting)
-
-    def server_status(self) -> ServerStatus:
-        """Returns the state of the server."""
-        return run(self._core.server_status())
 
 
 def _token_fields(token: admin_pb2.Token) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class AsyncClient(Core[AsyncJob, "AsyncSweep"]):
         found = endpoint.find(address, token=token, token_file=token_file, ca_cert=ca_cert, insecure=insecure)
         self.address = found.address
         transport = Transport(AsyncWire(found), found, timeout)
-        super().__init__(transport, endpoint.project(project), functools.partial(AsyncJob, client=self), _sweep_class)
+        super().__init__(transport, endpoint.project(project), functools.partial(AsyncJob, calls=self), _sweep_class)
 
     async def __aenter__(self) -> AsyncClient:
         return self

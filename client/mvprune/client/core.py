@@ -35,7 +35,9 @@ AnySweep = TypeVar("AnySweep", bound="SweepRecord")
 
 
 class Core(Generic[AnyJob, AnySweep]):
-    """The methods of `AsyncClient`; `Client` has the same, which block.
+    """The methods of `AsyncClient`.
+
+    Those of `Client` are made of them: see scripts/blocking_client.py.
 
     Args:
         transport: the way to the server.

@@ -1,69 +1,17 @@
-"""Jobs that know their client."""
+"""Jobs that know their client. `Job` is made of `AsyncJob`: see scripts/blocking_client.py."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import InitVar, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mvprune.client.models import JobRecord, JobUpdate
 
 if TYPE_CHECKING:
-    from mvprune.client.async_client import AsyncClient
-    from mvprune.client.client import Client
-
-
-@dataclass(frozen=True)
-class Job(JobRecord):
-    """A job of a `Client`.
-
-    Its methods call the server. The object itself does not change.
-    """
-
-    client: InitVar[Client]
-
-    def __post_init__(self, client: Client) -> None:
-        # No field: equality, repr and asdict are about the data only.
-        object.__setattr__(self, "_client", client)
-
-    def refresh(self) -> Job:
-        """Returns the current state of the job."""
-        return self._server.get(self.name)
-
-    def wait(self, timeout: float | None = None, on_progress: Callable[[Job], None] | None = None) -> Job:
-        """Waits until the job ends: see `Client.wait`."""
-        return self._server.wait(self.name, timeout, on_progress)
-
-    def watch(self) -> Iterator[JobUpdate[Job]]:
-        """Iterates over changes until the end: see `Client.watch`."""
-        return self._server.watch(self.name)
-
-    def logs(self, *, follow: bool = False) -> Iterator[bytes]:
-        """Iterates over the log: see `Client.logs`."""
-        return self._server.logs(self.name, follow=follow)
-
-    def download(self, directory: str | PathLike[str], on_progress: Callable[[int, int], None] | None = None) -> Path:
-        """Downloads the artifact: see `Client.download`."""
-        return self._server.download(self.name, directory, on_progress)
-
-    def cancel(self, reason: str = "") -> Job:
-        """Cancels the job: see `Client.cancel`."""
-        return self._server.cancel(self.name, reason)
-
-    def retry(self, *, from_scratch: bool = False) -> Job:
-        """Puts the job back into the queue: see `Client.retry`."""
-        return self._server.retry(self.name, from_scratch=from_scratch)
-
-    def delete(self) -> None:
-        """Deletes the job: see `Client.delete`."""
-        self._server.delete(self.name)
-
-    @property
-    def _server(self) -> Client:
-        client: Client = self.__dict__["_client"]
-        return client
+    from mvprune.client.core import Core
 
 
 @dataclass(frozen=True)
@@ -73,10 +21,11 @@ class AsyncJob(JobRecord):
     Its methods call the server. The object itself does not change.
     """
 
-    client: InitVar[AsyncClient]
+    calls: InitVar[Core[AsyncJob, Any]]
 
-    def __post_init__(self, client: AsyncClient) -> None:
-        object.__setattr__(self, "_client", client)
+    def __post_init__(self, calls: Core[AsyncJob, Any]) -> None:
+        # No field: equality, repr and asdict are about the data only.
+        object.__setattr__(self, "_calls", calls)
 
     async def refresh(self) -> AsyncJob:
         """Returns the current state of the job."""
@@ -117,6 +66,6 @@ class AsyncJob(JobRecord):
         await self._server.delete(self.name)
 
     @property
-    def _server(self) -> AsyncClient:
-        client: AsyncClient = self.__dict__["_client"]
-        return client
+    def _server(self) -> Core[AsyncJob, Any]:
+        calls: Core[AsyncJob, Any] = self.__dict__["_calls"]
+        return calls

@@ -1,8 +1,8 @@
-"""Sweeps that know their client."""
+"""Sweeps that know their client. `Sweep` is made of `AsyncSweep`: see scripts/blocking_client.py."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from os import PathLike
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from mvprune.client.sweep_frame import frame
 from mvprune.client.sweep_models import SweepEvent, SweepPoint, SweepRecord
-from mvprune.client.wire import iterate, run
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -18,143 +17,6 @@ if TYPE_CHECKING:
     from mvprune.client.sweeps import Report, SweepCalls
     from mvprune.client.upload_models import UploadProgress
     from mvprune.spec.sweep_options import PolicyOptions
-
-
-@dataclass(frozen=True)
-class Sweep(SweepRecord):
-    """A sweep of a `Client`.
-
-    Its methods call the server. The object itself does not change. With `if_unchanged`, a method raises Conflict if the
-    sweep has changed since this object was returned.
-    """
-
-    calls: InitVar[SweepCalls[Sweep]]
-
-    def __post_init__(self, calls: SweepCalls[Sweep]) -> None:
-        # No field: equality, repr and asdict are about the data only.
-        object.__setattr__(self, "_calls", calls)
-
-    def refresh(self) -> Sweep:
-        """Returns the current state of the sweep."""
-        return run(self._server.get(self.name))
-
-    def wait(self, timeout: float | None = None, on_progress: Callable[[Sweep], None] | None = None) -> Sweep:
-        """Waits until the sweep has SUCCEEDED and returns it.
-
-        Args:
-            timeout: seconds to wait, a year at most; None: as long as it takes.
-            on_progress: called with the sweep immediately and at each change.
-
-        Raises:
-            InvalidArgument: the timeout is out of range.
-            SweepFailed, SweepCancelled: the sweep ended without success.
-            SweepWaitTimeout: the timeout has passed; the sweep continues.
-        """
-        return run(self._server.wait(self.name, timeout, on_progress))
-
-    def watch(self) -> Iterator[Sweep]:
-        """Iterates over the sweep's changes until it has ended, at most one a second."""
-        return iterate(self._server.watch(self.name))
-
-    def points(self, *, optimal_only: bool = False) -> Iterator[SweepPoint]:
-        """Iterates over the points by number; with `optimal_only` over those of the front."""
-        return iterate(self._server.points(self.name, optimal_only=optimal_only))
-
-    def front(self) -> list[SweepPoint]:
-        """Returns the points with a result that no other point is better than in all objectives."""
-        return list(self.points(optimal_only=True))
-
-    def recommended(self) -> SweepPoint | None:
-        """Returns the recommended point; None where no point passes the gates, or none has a result yet."""
-        return run(self._server.recommended(self.name))
-
-    def frame(self) -> Any:
-        """Returns the points as a pandas DataFrame, one a row.
-
-        The columns are number, state, optimal, the parameters of the cells, method, target_density, seed, model, task,
-        reached_density, bytes, runtime, gpu_hours and the metrics. A value that a point does not have is missing (NaN).
-
-        Raises:
-            ImportError: pandas is not installed.
-        """
-        return frame(self.points())
-
-    def events(self) -> Iterator[SweepEvent]:
-        """Iterates over the sweep's events, oldest first."""
-        return iterate(self._server.events(self.name))
-
-    def cancel(self, reason: str = "", *, if_unchanged: bool = False) -> Sweep:
-        """Cancels the sweep: points without a job get none, and live jobs are cancelled."""
-        return run(self._server.cancel(self.name, reason, self._etag(if_unchanged)))
-
-    def pause(self, *, if_unchanged: bool = False) -> Sweep:
-        """Pauses the sweep: no job is created, and live jobs continue."""
-        return run(self._server.pause(self.name, self._etag(if_unchanged)))
-
-    def resume(self, *, if_unchanged: bool = False) -> Sweep:
-        """Continues a paused sweep."""
-        return run(self._server.resume(self.name, self._etag(if_unchanged)))
-
-    def retry(self, *, if_unchanged: bool = False) -> Sweep:
-        """Runs the points again that failed, were cancelled, skipped or deleted. Results are kept."""
-        return run(self._server.retry(self.name, self._etag(if_unchanged)))
-
-    def extend(
-        self,
-        axes: Mapping[str, Sequence[Any]] | None = None,
-        points: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        if_unchanged: bool = False,
-        validate_only: bool = False,
-        on_upload: Callable[[UploadProgress], None] | None = None,
-    ) -> Sweep:
-        """Appends the combinations of axes, and points. Points that the sweep has already are not added again.
-
-        Args:
-            axes: as of `Client.sweep`, values only.
-            points: as of `Client.sweep`.
-            validate_only: check the points; return the sweep as it would be, with an estimate; store nothing.
-            on_upload: as of `Client.submit`.
-        """
-        etag = self._etag(if_unchanged)
-        return run(self._server.extend(self.name, axes, points, etag, on_upload, validate_only=validate_only))
-
-    def update_policy(self, *, if_unchanged: bool = False, **policy: Unpack[PolicyOptions]) -> Sweep:
-        """Changes how the sweep is run. What is not given stays as it is; None is the default: see `PolicyOptions`."""
-        return run(self._server.update_policy(self.name, self._etag(if_unchanged), **policy))
-
-    def delete(self, *, if_unchanged: bool = False) -> None:
-        """Deletes a sweep that has ended, with its jobs; artifacts are kept.
-
-        Raises:
-            FailedPrecondition: the sweep has not ended.
-        """
-        run(self._server.delete(self.name, self._etag(if_unchanged)))
-
-    def download_recommended(self, directory: str | PathLike[str], on_progress: Report | None = None) -> Path:
-        """Downloads the artifact of the recommended point: see `Client.download`.
-
-        Raises:
-            NoPointPasses: there is none.
-        """
-        return run(self._server.download_recommended(self.name, directory, on_progress))
-
-    def download_front(self, directory: str | PathLike[str], on_progress: Report | None = None) -> dict[int, Path]:
-        """Downloads the artifacts of the front, each into a folder of its own in `directory`, which is named by the
-        number and the cell of the point: see `Client.download`.
-
-        Returns:
-            Number to folder.
-        """
-        return run(self._server.download_front(self.name, directory, on_progress))
-
-    def _etag(self, if_unchanged: bool) -> str:
-        return self.etag if if_unchanged else ""
-
-    @property
-    def _server(self) -> SweepCalls[Sweep]:
-        calls: SweepCalls[Sweep] = self.__dict__["_calls"]
-        return calls
 
 
 @dataclass(frozen=True)
@@ -168,6 +30,7 @@ class AsyncSweep(SweepRecord):
     calls: InitVar[SweepCalls[AsyncSweep]]
 
     def __post_init__(self, calls: SweepCalls[AsyncSweep]) -> None:
+        # No field: equality, repr and asdict are about the data only.
         object.__setattr__(self, "_calls", calls)
 
     async def refresh(self) -> AsyncSweep:

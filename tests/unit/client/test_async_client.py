@@ -19,7 +19,8 @@ from tests.waiting import PATIENCE, until_true
 import mvprune
 from mvprune import AsyncClient, AsyncJob, AsyncSweep, Client, Job, JobState, Sweep
 from mvprune.client import transport
-from mvprune.client.admin import Admin, AsyncAdmin
+from mvprune.client.admin import AsyncAdmin
+from mvprune.client.blocking.admin import Admin
 from mvprune.v1 import job_pb2
 
 

@@ -196,9 +196,9 @@ def test_a_job_is_read_in_full(fake: Fake, client: Client) -> None:
 def test_a_job_is_data(fake: Fake, client: Client) -> None:
     fake.answers["GetJob"] = lambda request, context: job()
     found = client.get("j1")
-    assert found == client.get("j1") == dataclasses.replace(found, client=client)
-    assert "client" not in dataclasses.asdict(found)
-    assert "Client" not in repr(found)
+    assert found == client.get("j1") == dataclasses.replace(found, calls=found._server)
+    assert "calls" not in dataclasses.asdict(found)
+    assert "Core" not in repr(found)
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.name = "other"  # type: ignore[misc]
     assert found.refresh() == found
@@ -366,13 +366,25 @@ def test_a_proxy_is_not_asked_for_this_machine(fake: Fake, monkeypatch: pytest.M
 def test_exported_members() -> None:
     from mvprune.client import catalog, job, models, sweep, sweep_models, upload_models
     from mvprune.client import exceptions as job_exceptions
+    from mvprune.client.blocking import job as blocking_job
+    from mvprune.client.blocking import sweep as blocking_sweep
     from mvprune.common import exceptions
     from mvprune.spec import gate
     from mvprune.spec import models as spec_models
 
     public = {"AsyncClient", "Client", "ModelSize", "SubmitOptions", "load", "__version__"}
     public |= {"PolicyOptions", "RandomStrategy", "SearchStrategy", "SweepOptions", "TicketStrategy"}
-    of_clients = (models, job, sweep, sweep_models, upload_models, catalog, job_exceptions)
+    of_clients = (
+        models,
+        job,
+        blocking_job,
+        sweep,
+        blocking_sweep,
+        sweep_models,
+        upload_models,
+        catalog,
+        job_exceptions,
+    )
     for module in (*of_clients, spec_models, gate, exceptions):
         classes = {name: each for name, each in vars(module).items() if isinstance(each, type)}
         public |= {name for name, each in classes.items() if each.__module__ == module.__name__}

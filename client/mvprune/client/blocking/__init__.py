@@ -1,0 +1,1 @@
+"""The clients' methods that block, generated from those for asyncio."""
