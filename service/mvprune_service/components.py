@@ -32,11 +32,11 @@ from mvprune_service.api import access, ports
 from mvprune_service.api.admin import AdminServicer
 from mvprune_service.api.artifacts import ArtifactServicer
 from mvprune_service.api.auth import Authenticator
+from mvprune_service.api.calls import Calls
 from mvprune_service.api.catalog import CatalogServicer
 from mvprune_service.api.connections import ConnectionLimit
 from mvprune_service.api.connections import Limits as ConnectionLimits
 from mvprune_service.api.feeds import Feeds
-from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.jobs import JobServicer
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.log_reader import LogReader
@@ -112,8 +112,8 @@ class Components:
     problems: Problems
     streams: Streams
     authenticator: Authenticator
-    clients: Handlers
-    workers: Handlers
+    clients: Calls
+    workers: Calls
     health: Health
     loops: Loops
     schedule: tuple[Loop, ...]
@@ -129,10 +129,10 @@ class Components:
         authenticator = Authenticator(db, known=known)
         required = ports.is_auth_required(settings)
         streams = Streams(settings.max_streams or (_STREAMS_OF_TOKEN if required else _STREAMS_OF_ADDRESS))
-        clients = Handlers(
+        clients = Calls(
             authenticator if required else None, _rate_limiter(settings, required), streams, metrics.call_ended
         )
-        workers = Handlers(streams=streams, observe=metrics.call_ended)
+        workers = Calls(streams=streams, observe=metrics.call_ended)
         health = _health(db, problems)
         status = StatusReporter(db, resources.store, resources.executor, problems, lambda: streams.open)
         lost = LostChunks(db, resources.store)
@@ -175,7 +175,7 @@ def _health(db: Database, problems: Problems) -> Health:
 
 
 def _add_client_services(
-    clients: Handlers,
+    clients: Calls,
     settings: Settings,
     resources: Resources,
     quota: QueueQuota,

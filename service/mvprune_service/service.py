@@ -11,6 +11,7 @@ from typing import Self
 
 from mvprune_service import readable
 from mvprune_service.api import access, auth, ports
+from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.tls import BadCertificate
 from mvprune_service.changes import Changes
 from mvprune_service.components import Components
@@ -113,8 +114,8 @@ class Service:
         parts, resources = self.components, self.resources
         await parts.health.start()
         servers = (resources.workers, resources.clients)
-        for server, handlers in zip(servers, (parts.workers, parts.clients), strict=True):
-            server.add_generic_rpc_handlers((handlers,))
+        for server, calls in zip(servers, (parts.workers, parts.clients), strict=True):
+            server.add_generic_rpc_handlers((Handlers(calls),))
             await server.start()
         try:
             yield

@@ -20,8 +20,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import REGISTRY
 
 from mvprune.v1 import admin_pb2, admin_pb2_grpc
+from mvprune_service.api import calls as calls_module
 from mvprune_service.api import connections, ports
-from mvprune_service.api import handlers as handlers_module
+from mvprune_service.api.calls import Calls
 from mvprune_service.api.connections import ConnectionLimit, Limits, _share
 from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.peers import KnownAddresses, network_of
@@ -140,13 +141,13 @@ def test_a_server_says_when_it_runs_out_of_descriptors(server: Server) -> None:
 
 
 @asynccontextmanager
-async def listening(max_connections: int, handlers: Handlers | None = None) -> AsyncIterator[str]:
+async def listening(max_connections: int, calls: Calls | None = None) -> AsyncIterator[str]:
     """The address of a gRPC server in this process, while this lasts."""
     server, address = ports.listen(
         "127.0.0.1:0", "--address", None, allow_remote=False, max_connections=max_connections
     )
-    if handlers is not None:
-        server.add_generic_rpc_handlers((handlers,))
+    if calls is not None:
+        server.add_generic_rpc_handlers((Handlers(calls),))
     await server.start()
     try:
         yield address
@@ -375,12 +376,12 @@ async def test_a_place_that_is_not_used_is_free_again(start: bytes, monkeypatch:
     """A handshake that does not go on, a connection without calls, a call without its request."""
     short = {"grpc.server_handshake_timeout_ms": 500, "grpc.max_connection_idle_ms": 500}
     monkeypatch.setattr(ports, "_OPTIONS", tuple((dict(ports._OPTIONS) | short).items()))
-    monkeypatch.setattr(handlers_module, "_REQUEST_SECONDS", 0.5)
-    handlers = Handlers()
+    monkeypatch.setattr(calls_module, "_REQUEST_SECONDS", 0.5)
+    calls = Calls()
     servicer = health.aio.HealthServicer()
     await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, handlers)
-    async with listening(8, handlers) as address:
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, calls)
+    async with listening(8, calls) as address:
         crowd = [connect(address) for _ in range(20)]
         await all_connected(*crowd, start=start)
         await until_true(lambda: sum(map(is_ended, crowd)) >= 12, "what is too much was closed")

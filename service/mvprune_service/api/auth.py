@@ -15,7 +15,7 @@ import secrets
 from collections import Counter, OrderedDict
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 from sqlalchemy.exc import IntegrityError
@@ -25,7 +25,7 @@ from mvprune.common.identifiers import ID
 from mvprune_service import ids
 from mvprune_service.api.errors import ApiError
 from mvprune_service.api.limits import RateLimiter
-from mvprune_service.api.peers import KnownAddresses, host_of
+from mvprune_service.api.peers import KnownAddresses, Origin, given_with, host_of
 from mvprune_service.api.principal import EVERY_PROJECT, Principal, Scope
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import tokens
@@ -83,9 +83,9 @@ class Authenticator:
         self._waiting = 0  # look-ups that wait for it
         self._asked: Counter[str] = Counter()  # by address: look-ups under way of secrets that are not known yet
 
-    async def principal(self, context: grpc.aio.ServicerContext) -> Principal:
+    async def principal(self, origin: Origin) -> Principal:
         """Who calls. Raises ApiError (UNAUTHENTICATED)."""
-        row = await self._row(digest(_bearer(context)), context.peer())
+        row = await self._row(digest(_bearer(origin)), origin.peer())
         now = self._clock()
         if row is None:
             raise _unauthenticated("BAD_TOKEN", "the server does not know this token")
@@ -94,7 +94,7 @@ class Authenticator:
         if row.expire_us is not None and row.expire_us <= now:
             raise _unauthenticated("TOKEN_EXPIRED", f"the token {row.token_id} has expired")
         self._note_use(row, now)
-        self._addresses.note(context.peer())
+        self._addresses.note(origin.peer())
         return Principal(row.token_id, row.project, Scope[row.scope])
 
     def forget(self) -> None:
@@ -241,13 +241,12 @@ def _write_private(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _bearer(context: grpc.aio.ServicerContext) -> str:
-    metadata: Any = context.invocation_metadata() or ()
-    header = next((value for key, value in metadata if key == "authorization"), None)
+def _bearer(origin: Origin) -> str:
+    header = given_with(origin, "authorization")
     if header is None:
         message = "this server asks for an API token: set MVPRUNE_TOKEN, or name a file with --token-file"
         raise _unauthenticated("NO_TOKEN", message)
-    kind, _, secret = str(header).partition(" ")
+    kind, _, secret = header.partition(" ")
     if kind.lower() != "bearer" or not 0 < len(secret) <= _SECRET_CHARACTERS:
         raise _unauthenticated("BAD_TOKEN", "the authorization must be: Bearer TOKEN")
     return secret

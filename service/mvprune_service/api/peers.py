@@ -1,9 +1,10 @@
-"""Addresses of callers."""
+"""Where calls come from."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections import OrderedDict
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from mvprune_service.clock import SECOND, Clock, system_clock
@@ -11,6 +12,22 @@ from mvprune_service.clock import SECOND, Clock, system_clock
 _IPV6_PREFIX = 64  # the network of one customer of a provider, who can use any address in it
 _KNOWN_US = 15 * 60 * SECOND  # since its last call with a valid credential, an address is known
 _REMEMBERED = 10_000  # addresses
+
+
+class Origin(Protocol):
+    """Where a call comes from, and what it brings beside its request. gRPC's context of a call is one."""
+
+    def peer(self) -> str:
+        """The caller's address, as gRPC writes it: ipv4:10.0.0.1:5000."""
+
+    def invocation_metadata(self) -> Any:
+        """Names and values, the names in small letters; None: there are none."""
+
+
+def given_with(origin: Origin, name: str) -> str | None:
+    """The first value of this name in the metadata of a call, None if there is none."""
+    metadata = origin.invocation_metadata() or ()
+    return next((str(value) for key, value in metadata if key == name), None)
 
 
 class KnownAddresses:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import math
 import re
-from typing import Any
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -20,7 +19,7 @@ from mvprune_service.api.errors import ApiError, Violation, bad, invalid, precon
 from mvprune_service.api.inputs import clean
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.lost_chunks import LostChunks
-from mvprune_service.api.peers import KnownAddresses
+from mvprune_service.api.peers import KnownAddresses, given_with
 from mvprune_service.api.policies import with_defaults
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.pace import Pace
@@ -211,9 +210,8 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         if name is None or name.number is None:
             raise invalid(bad("lease.attempt", lease.attempt, "projects/PROJECT/jobs/JOB/attempts/NUMBER"))
         expected = f"Bearer {attempt_secret(self._key, str(name), lease.fencing_token)}"
-        metadata: Any = context.invocation_metadata() or ()
-        given = next((value for key, value in metadata if key == "authorization"), "")
-        if not hmac.compare_digest(expected.encode(), str(given).encode()):
+        given = given_with(context, "authorization") or ""
+        if not hmac.compare_digest(expected.encode(), given.encode()):
             raise ApiError(grpc.StatusCode.UNAUTHENTICATED, "BAD_CREDENTIAL", "the credential is not this attempt's")
         self._addresses.note(context.peer())
         return Fence(name, lease.fencing_token)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-import grpc
 from sqlalchemy import Connection, select
 
 from mvprune.common.tracing import TRACEPARENT
+from mvprune_service.api.peers import Origin, given_with
 from mvprune_service.db.models import EVENTS
 
 _FORM = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-def of_call(context: grpc.aio.ServicerContext) -> str:
+def of_call(origin: Origin) -> str:
     """The traceparent that came with a call, "" if there is none."""
-    metadata: Any = context.invocation_metadata() or ()
-    given = next((value for key, value in metadata if key == TRACEPARENT), "")
-    return given if isinstance(given, str) and _FORM.fullmatch(given) else ""
+    given = given_with(origin, TRACEPARENT) or ""
+    return given if _FORM.fullmatch(given) else ""
 
 
 def of_job(conn: Connection, job_uid: str) -> str:

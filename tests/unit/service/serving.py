@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 
 import grpc
 
+from mvprune_service.api.calls import Calls
 from mvprune_service.api.handlers import Handlers
 
 
 @asynccontextmanager
-async def serving(handlers: Handlers) -> AsyncIterator[grpc.aio.Channel]:
+async def serving(calls: Calls) -> AsyncIterator[grpc.aio.Channel]:
     """A channel to a server with these."""
-    server = grpc.aio.server(handlers=(handlers,))
+    server = grpc.aio.server(handlers=(Handlers(calls),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

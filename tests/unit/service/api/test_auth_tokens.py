@@ -16,8 +16,8 @@ from tests.waiting import PATIENCE, until_seen
 from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api.auth import OPERATOR_TOKEN_FILE, Authenticator, digest, ensure_operator, new_secret
+from mvprune_service.api.calls import Calls
 from mvprune_service.api.errors import ApiError
-from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.peers import host_of
 from mvprune_service.api.principal import LOCAL, Principal, Scope, current_principal
 from mvprune_service.api.streams import Streams
@@ -136,9 +136,9 @@ async def test_a_stream_tells_a_revoked_token_nothing_more(db: Database, authent
             authenticator.forget()
             yield job_pb2.WatchJobResponse(sequence=2)
 
-    handlers = Handlers(authenticator)
-    job_pb2_grpc.add_JobServiceServicer_to_server(Revoking(), handlers)
-    async with serving(handlers) as channel:
+    calls = Calls(authenticator)
+    job_pb2_grpc.add_JobServiceServicer_to_server(Revoking(), calls)
+    async with serving(calls) as channel:
         stub: Any = job_pb2_grpc.JobServiceStub(channel)
         metadata = (("authorization", f"Bearer {secret}"),)
         call = stub.WatchJob(job_pb2.WatchJobRequest(name="projects/p/jobs/a"), metadata=metadata, timeout=PATIENCE)
@@ -164,10 +164,10 @@ async def test_a_token_has_so_many_streams_open_at_a_time(db: Database, authenti
                 raise
             return 0
 
-    handlers = Handlers(authenticator, streams=Streams(2))
-    job_pb2_grpc.add_JobServiceServicer_to_server(Silent(), handlers)
+    calls = Calls(authenticator, streams=Streams(2))
+    job_pb2_grpc.add_JobServiceServicer_to_server(Silent(), calls)
     secrets = [(await make(db))[1] for _ in range(2)]
-    async with serving(handlers) as channel:
+    async with serving(calls) as channel:
         stub: Any = job_pb2_grpc.JobServiceStub(channel)
 
         def watch(secret: str) -> Any:

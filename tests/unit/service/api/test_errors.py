@@ -12,8 +12,8 @@ from tests.unit.service.serving import serving
 from tests.waiting import PATIENCE
 
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc
+from mvprune_service.api.calls import Calls
 from mvprune_service.api.errors import Violation, invalid
-from mvprune_service.api.handlers import Handlers
 
 
 class Refusing(catalog_pb2_grpc.CatalogServiceServicer):
@@ -26,9 +26,9 @@ class Refusing(catalog_pb2_grpc.CatalogServiceServicer):
 @pytest.mark.parametrize("letter", ["x", "é", "漢"])
 async def test_no_error_is_too_large_for_its_client(letter: str) -> None:
     """It would be RESOURCE_EXHAUSTED, in gRPC's words."""
-    handlers = Handlers()
-    catalog_pb2_grpc.add_CatalogServiceServicer_to_server(Refusing(), handlers)
-    async with serving(handlers) as channel:
+    calls = Calls()
+    catalog_pb2_grpc.add_CatalogServiceServicer_to_server(Refusing(), calls)
+    async with serving(calls) as channel:
         stub: Any = catalog_pb2_grpc.CatalogServiceStub(channel)
         request = catalog_pb2.ListMethodsRequest(page_token=letter * 1000, page_size=100)
         with pytest.raises(grpc.aio.AioRpcError) as caught:

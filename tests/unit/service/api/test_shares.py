@@ -12,9 +12,9 @@ import pytest
 from tests.unit.service.conftest import TestClock
 
 from mvprune.v1 import job_pb2, job_pb2_grpc
-from mvprune_service.api import handlers as handlers_module
+from mvprune_service.api import calls as calls_module
 from mvprune_service.api.auth import Authenticator, digest
-from mvprune_service.api.handlers import Handlers
+from mvprune_service.api.calls import Calls
 from mvprune_service.api.limits import RateLimiter
 from mvprune_service.db import tokens
 from mvprune_service.db.database import Database
@@ -91,9 +91,9 @@ async def slow() -> Slow:
 @pytest.fixture
 async def callers(db: Database, clock: TestClock, slow: Slow) -> AsyncIterator[dict[str, Caller]]:
     """Two tokens of one project, and one of another."""
-    handlers = Handlers(Authenticator(db, clock))
-    job_pb2_grpc.add_JobServiceServicer_to_server(slow, handlers)
-    async with serving(handlers) as channel:
+    calls = Calls(Authenticator(db, clock))
+    job_pb2_grpc.add_JobServiceServicer_to_server(slow, calls)
+    async with serving(calls) as channel:
         yield {
             f"{project}{number}": Caller(channel, project, await secret_of(db, project, number))
             for project, number in (("storm", 1), ("storm", 2), ("calm", 1))
@@ -130,9 +130,9 @@ async def test_a_project_lists_once_at_a_time(slow: Slow, callers: dict[str, Cal
 
 
 async def test_without_tokens_there_is_no_limit(slow: Slow) -> None:
-    handlers = Handlers()
-    job_pb2_grpc.add_JobServiceServicer_to_server(slow, handlers)
-    async with serving(handlers) as channel:
+    calls = Calls()
+    job_pb2_grpc.add_JobServiceServicer_to_server(slow, calls)
+    async with serving(calls) as channel:
         calls = [Caller(channel, "p", "").list() for _ in range(20)]
         await began(slow, {("ListJobs", "p"): 20})
         slow.go.set()
@@ -140,10 +140,10 @@ async def test_without_tokens_there_is_no_limit(slow: Slow) -> None:
 
 
 async def test_a_large_request_counts_as_many_calls(db: Database, clock: TestClock, slow: Slow) -> None:
-    handlers = Handlers(Authenticator(db, clock), RateLimiter(1, 10, clock))
-    job_pb2_grpc.add_JobServiceServicer_to_server(slow, handlers)
+    calls = Calls(Authenticator(db, clock), RateLimiter(1, 10, clock))
+    job_pb2_grpc.add_JobServiceServicer_to_server(slow, calls)
     slow.go.set()
-    async with serving(handlers) as channel:
+    async with serving(calls) as channel:
         caller = Caller(channel, "p", await secret_of(db, "p", 1))
         await caller.cancel("x" * 900)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -163,16 +163,16 @@ async def test_a_call_beyond_the_rate_is_not_refused_at_once(
     async def noted(seconds: float) -> None:
         waited.append(seconds)
 
-    handlers = Handlers(Authenticator(db, clock), RateLimiter(1, 1, clock))
-    job_pb2_grpc.add_JobServiceServicer_to_server(slow, handlers)
+    calls = Calls(Authenticator(db, clock), RateLimiter(1, 1, clock))
+    job_pb2_grpc.add_JobServiceServicer_to_server(slow, calls)
     slow.go.set()
-    async with serving(handlers) as channel:
+    async with serving(calls) as channel:
         caller = Caller(channel, "p", await secret_of(db, "p", 1))
         await caller.get()
         with monkeypatch.context() as patch:
-            patch.setattr(handlers_module.asyncio, "sleep", noted)
+            patch.setattr(calls_module.asyncio, "sleep", noted)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await caller.get()
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    least, most = handlers_module._REFUSED_SECONDS
+    least, most = calls_module._REFUSED_SECONDS
     assert [least <= seconds <= most for seconds in waited] == [True]

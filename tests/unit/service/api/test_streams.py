@@ -11,6 +11,7 @@ from tests.waiting import PATIENCE
 
 from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service.api import ports
+from mvprune_service.api.calls import Calls
 from mvprune_service.api.handlers import Handlers
 from mvprune_service.api.streams import Streams
 
@@ -37,10 +38,10 @@ async def test_without_tokens_an_address_has_only_so_many_streams() -> None:
         await call.read()
         return call
 
-    handlers = Handlers(streams=Streams(2))
-    job_pb2_grpc.add_JobServiceServicer_to_server(Silent(), handlers)
+    calls = Calls(streams=Streams(2))
+    job_pb2_grpc.add_JobServiceServicer_to_server(Silent(), calls)
     server, address = ports.listen("127.0.0.1:0", "--address", None, allow_remote=False, max_connections=8)
-    server.add_generic_rpc_handlers((handlers,))
+    server.add_generic_rpc_handlers((Handlers(calls),))
     await server.start()
     other = await asyncio.start_server(relay, "127.0.0.1", 0)
     through = "{}:{}".format(*other.sockets[0].getsockname())

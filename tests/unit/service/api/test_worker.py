@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE
 
 import mvprune
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
-from mvprune_service.api.handlers import Handlers
+from mvprune_service.api.calls import Calls
 from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.clock import SECOND
@@ -84,10 +84,10 @@ class Workers:
 
 @pytest.fixture
 async def workers(db: Database, store: BlobStore, jobs: Jobs, clock: TestClock) -> AsyncIterator[Workers]:
-    handlers = Handlers()
+    calls = Calls()
     servicer = WorkerServicer(db, KEY, LostChunks(db, store), pace=steady(db), clock=clock)
-    worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, handlers)
-    async with serving(handlers) as channel:
+    worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, calls)
+    async with serving(calls) as channel:
         yield Workers(db, jobs, channel)
 
 

@@ -19,7 +19,7 @@ from tests.refusals import status_details
 from mvprune.sources.uploads import CHUNK_BYTES
 from mvprune.v1 import upload_pb2, upload_pb2_grpc
 from mvprune_service.api.auth import Authenticator
-from mvprune_service.api.handlers import Handlers
+from mvprune_service.api.calls import Calls
 from mvprune_service.api.uploads import UploadServicer
 from mvprune_service.clock import Clock
 from mvprune_service.control.ownership import Ownership
@@ -115,11 +115,11 @@ async def sending(
     authenticator: Authenticator | None = None,
 ) -> AsyncIterator[Sender]:
     """A client of a server that takes uploads."""
-    handlers = Handlers(authenticator)
+    calls = Calls(authenticator)
     limits = Limits(max_bytes, max_parts)
     servicer = UploadServicer(db, store, Ownership(db, store), limits=limits, upload_days=1.0, clock=clock)
-    upload_pb2_grpc.add_UploadServiceServicer_to_server(servicer, handlers)
-    async with serving(handlers) as channel:
+    upload_pb2_grpc.add_UploadServiceServicer_to_server(servicer, calls)
+    async with serving(calls) as channel:
         yield Sender(upload_pb2_grpc.UploadServiceStub(channel))
 
 
