@@ -363,8 +363,10 @@ class Figure:
 
 @contextmanager
 def server(home: Path, url: str) -> Iterator[tuple[str, str]]:
-    """A server that asks for tokens; its address and the operator's token."""
-    command = [str(Path(sys.executable).with_name("mvprune-server")), "--home", str(home), "--executor", "local"]
+    """A server that asks for tokens; its address and the operator's token. Its jobs stay queued: nothing else uses the
+    machine."""
+    command = [str(Path(sys.executable).with_name("mvprune-server")), "--home", str(home)]
+    command += ["--executor", "ray", "--ray-address", "http://127.0.0.1:1"]
     command += ["--address", "127.0.0.1:0", "--worker-address", "127.0.0.1:0", "--auth", "required"]
     command += ["--max-queued-jobs", "1000000", "--drain-seconds", "0", "--log-level", "warning"]
     command += ["--database-url", url] if url else []

@@ -24,6 +24,7 @@ from mvprune_service.api.sweep_checks import (
     strategy_of,
 )
 from mvprune_service.api.sweep_inputs import inputs_of
+from mvprune_service.api.threads import Rests
 from mvprune_service.api.uploaded import Uploaded
 from mvprune_service.data_checks import DataChecks
 from mvprune_service.db import teachers
@@ -173,7 +174,9 @@ def _build(plan: SweepPlan, sweep: sweep_pb2.Sweep, placed: Sequence[Placed]) ->
     others."""
     found = list[tuple[NewPoint, Origin]]()
     known, dropped, repeated = set[str](), dict[tuple[str, str], int](), 0
+    rests = Rests()
     for cell, origin in placed:
+        rests.rest()
         method = cells.method_of(sweep.spec.base, cell)
         own = cells.of_method(sweep.spec.base, cell) if origin.point is None else cell
         try:
@@ -208,8 +211,9 @@ def check_points(
     around: Surroundings,
 ) -> None:
     """Checks every point as a single job."""
-    seen, models = set[Violation](), ModelChecks()
+    seen, models, rests = set[Violation](), ModelChecks(), Rests()
     for point, origin in found:
+        rests.rest()
         job = job_pb2.Job(
             spec=point.spec, policy=sweep.spec.job_policy, display_name=sweep.display_name, labels=sweep.labels
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -10,6 +11,21 @@ from typing import Any, TypeVar
 from mvprune_service.fair import OWNER, FairThreads
 
 _T = TypeVar("_T")
+_WORK_SECONDS = 0.001
+
+
+class Rests:
+    """Has long work of this thread leave the interpreter to others. After `free_seconds` it sleeps twice as long as it
+    worked, a millisecond at a time: else whatever others do would wait for it again and again."""
+
+    def __init__(self, free_seconds: float = 0.02) -> None:
+        self._next = time.thread_time() + free_seconds
+
+    def rest(self) -> None:
+        """To be called every few hundred microseconds."""
+        if time.thread_time() >= self._next:
+            time.sleep(2 * _WORK_SECONDS)
+            self._next = time.thread_time() + _WORK_SECONDS
 
 
 class Threads:
