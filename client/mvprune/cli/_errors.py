@@ -6,7 +6,8 @@ import re
 import sys
 
 from mvprune.cli._exit import ExitCode
-from mvprune.cli._text import advice, clean
+from mvprune.cli._text import clean
+from mvprune.client.display import advice
 from mvprune.client.exceptions import (
     JobCancelled,
     JobFailed,

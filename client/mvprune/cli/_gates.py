@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._output import print_result, print_table
 from mvprune.cli._text import clean
+from mvprune.client.display import gate_rows
 
 if TYPE_CHECKING:
     from mvprune.client.models import Artifact, JobRecord
-
-
-def gate_rows(job: JobRecord) -> list[tuple[str, str, bool | None]]:
-    """Each gate of a job: what was asked, what was observed, whether it passed (None: it was not evaluated)."""
-    from mvprune.spec.gates import gate_text, observed_text  # most jobs have no gates
-
-    if not job.gate_results:
-        return [(gate_text(gate), "", None) for gate in job.policy.gates]
-    return [(gate_text(result.gate), observed_text(result), result.passed) for result in job.gate_results]
 
 
 def print_gates(job: JobRecord) -> None:

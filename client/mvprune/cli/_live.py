@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from mvprune.cli._output import state_style
-from mvprune.cli._text import clean, details, state, steps
+from mvprune.cli._text import clean
+from mvprune.client.display import details, state, steps
 from mvprune.common.units import size
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from mvprune.cli._live import Lines, coloured, live_details, live_steps, new_bars
-from mvprune.cli._text import clean, state
+from mvprune.cli._text import clean
+from mvprune.client.display import state
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

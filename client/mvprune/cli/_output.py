@@ -10,28 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
-from mvprune.cli._text import (
-    advice,
-    age,
-    clean,
-    details,
-    keeps,
-    labels,
-    smaller,
-    state,
-    steps,
-    stored,
-    timestamp,
-)
-from mvprune.common.units import percent, size
-from mvprune.sources.schemes import shown
+from mvprune.cli._text import clean
+from mvprune.client.display import RESULT_COLUMNS, fields, result_rows
 
 if TYPE_CHECKING:
     from mvprune.client.models import Artifact, JobRecord
 
 
-RESULT_COLUMNS = ("", "dense", "pruned", "difference")
-_METRIC_COLUMNS = (("dense", ""), ("eval", ""), ("delta", "+"))
 _PROSE = 24  # characters: wider columns hold sentences, which may be folded, but to no less than this
 _GAP = 3  # between columns that are drawn
 
@@ -226,78 +211,9 @@ def print_fields(fields: Sequence[tuple[str, str]]) -> None:
 
 def print_job(job: JobRecord) -> None:
     """All that matters of a job."""
-    live = "" if job.state.is_terminal else "  ".join(filter(None, (steps(job.progress), details(job.progress))))
-    print_fields(
-        [
-            ("job", job.id),
-            ("name", job.display_name),
-            ("state", state(job)),
-            ("progress", live),
-            ("failure", f"{job.failure.reason}: {job.failure.message}" if job.failure else ""),
-            ("hint", advice(job)),
-            ("model", shown(job.spec.model)),
-            ("task", job.spec.task),
-            ("method", job.spec.method),
-            ("mask", _mask(job)),
-            ("teacher", _teacher(job)),
-            ("baseline", _baseline(job)),
-            ("density", keeps(job)),
-            ("stored", stored(job.spec)),
-            ("priority", str(job.policy.priority or "")),
-            ("attempt", str(job.attempt or "")),
-            ("labels", labels(job)),
-            ("creator", job.creator),
-            ("created", f"{timestamp(job.create_time)} UTC, {age(job.create_time)} ago" if job.create_time else ""),
-            ("expires", f"{timestamp(job.expire_time)} UTC, with its artifact" if job.expire_time else ""),
-            ("sweep", job.sweep),
-            ("artifact", job.artifact),
-            *(("note", note) for note in job.notes),
-        ]
-    )
-
-
-def _mask(job: JobRecord) -> str:
-    return shown(str(job.spec.method_options.get("mask_from", "")))
-
-
-def _teacher(job: JobRecord) -> str:
-    teacher = job.spec.teacher
-    return shown(teacher.model) or teacher.job or ("none" if teacher.none else "") if teacher else ""
-
-
-def _baseline(job: JobRecord) -> str:
-    baseline = job.spec.baseline
-    return baseline.job or ("none" if baseline.none else "") if baseline else ""
+    print_fields(fields(job))
 
 
 def print_result(artifact: Artifact) -> None:
     """The pruned model beside the dense one."""
     print_table(RESULT_COLUMNS, result_rows(artifact), numbers=True)
-
-
-def result_rows(artifact: Artifact) -> list[list[str]]:
-    """The cells below RESULT_COLUMNS."""
-    counts, metrics, primary = artifact.accounting, artifact.metrics, artifact.primary_metric
-    names = sorted((key[5:] for key in metrics if key.startswith("eval/")), key=lambda name: (name != primary, name))
-    rows = [[name, *(_metric(metrics, f"{prefix}/{name}", sign) for prefix, sign in _METRIC_COLUMNS)] for name in names]
-    encoder = 4 * counts.encoder_parameters
-    above = _metric(metrics, "above_constant", "+")
-    return [
-        *rows,
-        *([["above a constant answer", "", "", above]] if above else []),
-        ["density asked", "", percent(counts.target_density), ""],
-        ["density reached", "", percent(counts.density), ""],
-        ["non-zero weights", f"{counts.prunable_weights:,}", f"{counts.kept_weights:,}", ""],
-        [
-            "bytes",
-            size(counts.dense_bytes),
-            size(artifact.total_bytes),
-            smaller(counts.dense_bytes, artifact.total_bytes),
-        ],
-        ["of the encoder", size(encoder), size(counts.encoder_bytes), smaller(encoder, counts.encoder_bytes)],
-        ["of the embeddings", "", size(counts.embedding_bytes), ""],
-    ]
-
-
-def _metric(metrics: Mapping[str, float], key: str, sign: str) -> str:
-    return f"{metrics[key]:{sign}.4f}" if key in metrics else ""

@@ -12,9 +12,7 @@ from xml.etree import ElementTree
 
 from mvprune.cli._ended import Ended
 from mvprune.cli._errors import LocalRefusal
-from mvprune.cli._gates import gate_rows
-from mvprune.cli._output import RESULT_COLUMNS, result_rows
-from mvprune.client.display import density_asked
+from mvprune.client.display import RESULT_COLUMNS, density_asked, failure, gate_rows, result_rows
 from mvprune.common.markdown import escaped, table
 from mvprune.common.units import percent
 from mvprune.sources.schemes import shown
@@ -79,7 +77,7 @@ def markdown(ended: Ended) -> str:
         ("task", job.spec.task),
         ("method", job.spec.method),
         ("density", density_asked(job.spec) + reached),
-        ("failure", f"{job.failure.reason}: {job.failure.message}" if job.failure else ""),
+        ("failure", failure(job.failure)),
         ("artifact", job.artifact.rpartition("/")[2]),
     ]
     is_good = job.state == "SUCCEEDED" and not job.missed_gates

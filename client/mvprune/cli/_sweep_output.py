@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._output import Form, answer, as_json, print_fields, print_table
-from mvprune.cli._text import age, clean, timestamp
-from mvprune.common.units import duration, percent, size
+from mvprune.cli._text import clean
+from mvprune.common.units import age, duration, percent, size, timestamp
 from mvprune.sources.schemes import shown
 from mvprune.sweep.analysis import Group, Outcome, groups
 from mvprune.sweep.tickets.study import STRATEGY

@@ -10,8 +10,7 @@ from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, is_folder, 
 from mvprune.cli._errors import UsageError
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_table
-from mvprune.cli._text import smaller
-from mvprune.common.units import percent, size
+from mvprune.common.units import percent, size, smaller
 
 if TYPE_CHECKING:
     from mvprune.artifact.comparison import Compared, Comparison

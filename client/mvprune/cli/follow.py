@@ -11,8 +11,8 @@ from mvprune.cli._gates import gate_code, print_gates, print_outcome
 from mvprune.cli._live import live
 from mvprune.cli._options import command_parser, connect, job_goes_on, several_jobs_parser
 from mvprune.cli._output import print_data
-from mvprune.cli._text import transition
 from mvprune.cli._wait import Waiting, add_waiting, finish, print_end
+from mvprune.client.display import transition
 
 if TYPE_CHECKING:
     from mvprune.client.models import JobEvent

@@ -12,9 +12,8 @@ from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, fet
 from mvprune.cli._local import refusals
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_fields, print_table
-from mvprune.cli._text import smaller
 from mvprune.common.files import expanded
-from mvprune.common.units import percent, size
+from mvprune.common.units import percent, size, smaller
 from mvprune.sources.schemes import shown
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ from mvprune.cli._errors import UsageError
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._filter import add_filter, filter_of
 from mvprune.cli._gates import print_gates
-from mvprune.cli._job_columns import COLUMNS, OF_A_LIST, columns, print_jobs
+from mvprune.cli._job_columns import OF_A_LIST, columns, print_jobs
 from mvprune.cli._options import command_parser, connect, several_jobs_parser
 from mvprune.cli._output import answer, job_with_result, print_job, print_result, print_table
 from mvprune.cli._several import Done, for_each
-from mvprune.cli._text import timestamp, transition
 from mvprune.cli._types import positive_number
+from mvprune.client.display import COLUMNS, failure, transition
+from mvprune.common.units import timestamp
 
 if TYPE_CHECKING:
     from mvprune.client.models import Attempt, JobEvent, JobRecord
@@ -113,7 +114,7 @@ def _print_attempts(attempts: Sequence[Attempt]) -> None:
             attempt.state,
             attempt.node,
             *map(timestamp, (attempt.create_time, attempt.start_time, attempt.end_time)),
-            f"{attempt.failure.reason}: {attempt.failure.message}" if attempt.failure else "",
+            failure(attempt.failure),
         ]
         for attempt in attempts
     ]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from mvprune.cli._exit import ExitCode
 from mvprune.cli._options import command_parser, connect
 from mvprune.cli._output import answer, print_fields, print_table
-from mvprune.cli._text import age, timestamp
-from mvprune.common.units import duration, size
+from mvprune.common.units import age, duration, size, timestamp
 
 if TYPE_CHECKING:
     from mvprune.client.server import Capacity, Quarantine, ServerStatus

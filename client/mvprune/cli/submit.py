@@ -13,9 +13,10 @@ from mvprune.cli._options import connect
 from mvprune.cli._output import answer, job_with_result, print_data
 from mvprune.cli._submission import Submission, send_all, submissions
 from mvprune.cli._submit_parser import submit_parser
-from mvprune.cli._text import clean, keeps, plan
+from mvprune.cli._text import clean
 from mvprune.cli._uploads import sending
 from mvprune.cli._wait import Waiting, finish
+from mvprune.client.display import keeps, plan
 from mvprune.common.suggestions import did_you_mean
 
 if TYPE_CHECKING:

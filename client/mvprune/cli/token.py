@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from mvprune.cli._options import command_parser, connect, subcommand
 from mvprune.cli._output import answer, print_table
-from mvprune.cli._text import clean, timestamp
+from mvprune.cli._text import clean
 from mvprune.cli._types import duration, one_of
+from mvprune.common.units import timestamp
 
 if TYPE_CHECKING:
     from mvprune.client.admin import NewToken, Token

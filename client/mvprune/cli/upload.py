@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from mvprune.cli._options import command_parser, connect, subcommand
 from mvprune.cli._output import answer, print_table
-from mvprune.cli._text import clean, timestamp
+from mvprune.cli._text import clean
 from mvprune.cli._types import one_of, path
 from mvprune.cli._uploads import sending
-from mvprune.common.units import size
+from mvprune.common.units import size, timestamp
 from mvprune.sources.uploads import Kind
 
 if TYPE_CHECKING:

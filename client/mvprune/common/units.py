@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 LONGEST_SECONDS = 365 * 86_400  # gRPC takes a timeout of centuries for none at all
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
@@ -46,9 +47,9 @@ def count(number: float) -> str:
     return f"{number:.0f}"
 
 
-def counted(number: int, what: str) -> str:
-    """1, "job" → "1 job"; 1200, "job" → "1,200 jobs"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def counted(number: float, what: str) -> str:
+    """1, "job" → "1 job"; 1200, "job" → "1,200 jobs"; 0.5, "epoch" → "0.5 epochs"."""
+    return f"{number:,g} {what}{'' if number == 1 else 's'}" if number < 1e5 else f"{number:,.0f} {what}s"
 
 
 def size(number: int) -> str:
@@ -69,3 +70,20 @@ def duration(seconds: float) -> str:
     if total < 86400:
         return f"{total // 3600}h{total % 3600 // 60:02}m"
     return f"{total // 86400}d{total % 86400 // 3600:02}h"
+
+
+def smaller(dense: int, sparse: int) -> str:
+    """How many times smaller, or larger; "" where that is not known."""
+    if not (dense and sparse):
+        return ""
+    return f"{dense / sparse:.1f}x smaller" if sparse <= dense else f"{sparse / dense:.1f}x larger"
+
+
+def timestamp(time: datetime | None) -> str:
+    """2026-01-31 12:00:00, "" if there is none."""
+    return f"{time:%Y-%m-%d %H:%M:%S}" if time else ""
+
+
+def age(then: datetime | None) -> str:
+    """Time since `then`, "" if there is none."""
+    return duration((datetime.now(UTC) - then).total_seconds()) if then else ""

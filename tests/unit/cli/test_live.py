@@ -10,9 +10,9 @@ from tests.unit.client.scripted_server import job
 
 from mvprune import Client, Job
 from mvprune.cli._live import Bar, Lines, live
-from mvprune.cli._text import age, clean
+from mvprune.cli._text import clean
 from mvprune.client import convert
-from mvprune.common.units import count, duration, percent, size
+from mvprune.common.units import age, count, duration, percent, size
 from mvprune.v1 import job_pb2
 
 

@@ -62,6 +62,7 @@ def test_a_notebook_shows_a_table_with_what_the_server_sent_escaped(fake: Fake, 
     cells.feed(client.get("j1")._repr_html_())
     assert cells.tags == {"table", "tr", "th", "td"}
     rows = dict(zip(cells.texts[::2], cells.texts[1::2], strict=True))
+    assert rows.pop("created").startswith("2026-01-31 12:00:00 UTC, ")
     assert rows == {
         "job": "j1",
         "name": "<script>alert(1)</script>",
@@ -69,6 +70,7 @@ def test_a_notebook_shows_a_table_with_what_the_server_sent_escaped(fake: Fake, 
         "model": "/models/<b>&x",
         "task": "sst2",
         "method": "movement",
-        "density": "3.0 %",
+        "density": "keeps 3.0 % of the prunable weights",
+        "attempt": "1",
         "metrics": "eval/accuracy 0.8750",
     }
