@@ -93,8 +93,9 @@ def test_a_study_trains_what_its_rounds_are_by_hand(
         assert points[key].metrics["eval/accuracy"] == pytest.approx(result.metrics["eval/accuracy"]), key
         assert not any(name.startswith(("dense/", "delta/")) for name in points[key].metrics)
     found, own = tensors_of(load(tmp_path / "dense")), tensors_of(load(tmp_path / "by-hand" / "1.0"))
-    # The gradient of a key's bias is only rounding, which AdamW enlarges: it differs from process to process.
-    assert all(torch.allclose(found[name], tensor, atol=1e-3) for name, tensor in own.items())
+    # The gradient of a key's bias is only rounding, which AdamW enlarges to whole steps: it says nothing.
+    compared = {name: tensor for name, tensor in own.items() if not name.endswith("key.bias")}
+    assert all(torch.allclose(found[name], tensor, atol=1e-3) for name, tensor in compared.items())
     # Sparse products are used where they are measured to be faster: sums are rounded otherwise then.
     masks, same = (tensors_of(load(folder)) for folder in (tmp_path / "ticket", tmp_path / "by-hand" / "0.8"))
     pruned = [name for name, tensor in same.items() if "encoder" in name and tensor.dim() == 2]
