@@ -270,7 +270,7 @@ class Attempt:
 
 
 def _job_of(claim: worker_pb2.ClaimAttemptResponse) -> str:
-    """What the trainer needs of a claim: not the chunks of uploads, of which there may be thousands."""
+    """The part of a claim that the trainer needs: not the chunks of uploads, of which there may be thousands."""
     job = worker_pb2.ClaimAttemptResponse()
     job.CopyFrom(claim)
     job.ClearField("uploads")

@@ -160,7 +160,7 @@ class WorkerClient:
 
 
 def remedy(target: str) -> str:
-    """What may help where a target cannot be reached, after a semicolon; "" if nothing is known."""
+    """The remedy if a target cannot be reached, after a semicolon; "" if none is known."""
     if proxy := proxy_variable(target):
         return f"; {proxy} names a proxy for it: if the server is reached without one, add its host to no_proxy"
     return ""

@@ -54,7 +54,7 @@ class PartLost(RuntimeError):
 
 @dataclass(frozen=True)
 class Part:
-    """What each part is.
+    """The resources and trainers of each part.
 
     Attributes:
         resources: what it reserves, by Ray's names.
@@ -71,7 +71,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Reports:
-    """What becomes of news about other parts.
+    """Receivers of news about other parts.
 
     Attributes:
         emit: takes the events of their ranks, which are failures.

@@ -1,4 +1,4 @@
-"""What the trainer has reported so far."""
+"""The trainer's reports so far."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Settings:
 
     @property
     def part(self) -> dict[str, float]:
-        """What each part reserves, by Ray's names."""
+        """The resources of each part, by Ray's names."""
         asked = {"CPU": self.cpus, "GPU": self.gpus, "memory": float(self.memory_bytes)}
         return {name: value for name, value in asked.items() if value}
 

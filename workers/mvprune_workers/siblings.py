@@ -53,7 +53,7 @@ class Siblings:
 
 
 def end_with(rank: int, code: int, on_failure: Callable[[str], None]) -> None:
-    """What follows from the end of another rank: nothing, if it has done its work or was stopped.
+    """The consequence of the end of another rank: none, if it has done its work or was stopped.
 
     If a signal ended it, the same signal ends this process. If it ended with an error, and this process has not ended
     `GRACE` seconds later, `on_failure` is called.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from mvprune.data.phases import Phase
 
 _PASSES_OF_A_STEP = 3
-"""What a training step costs in forward passes over its examples: a backward pass computes twice as much as a forward
+"""The cost of a training step in forward passes over its examples: a backward pass computes twice as much as a forward
 pass. Only for kinds of phases that were not measured yet."""
 
 
@@ -35,7 +35,7 @@ class Timetable:
         self._an_example: float | None = None  # seconds to read it without training
 
     def plan(self, phases: Sequence[Phase]) -> None:
-        """What is to come."""
+        """The phases to come."""
         self._phases, self._at = phases, -1
 
     def begin(self, name: str) -> None:

@@ -49,7 +49,7 @@ def model_card(info: ResultInfo, architecture: str, form: Form = "sparse", *, to
 
 
 def _front_matter(info: ResultInfo) -> dict[str, Any]:
-    """What the hub reads. Names that it does not know, such as folders and a user's own data, are left out."""
+    """The metadata that the hub reads. Names that it does not know, such as folders, are left out."""
     task, data = _task(info), _dataset_id(info)
     known = {
         "base_model": info.model.name if _HUB_ID.fullmatch(info.model.name) else "",
@@ -136,7 +136,7 @@ def speed_in_words(metrics: Mapping[str, float]) -> str:
 
 
 def speed_with_commands(metrics: Mapping[str, float]) -> tuple[str, str]:
-    """What is known of the speed, and the commands that measure it and use it."""
+    """The measured speed, and the commands that measure it and use it."""
     known = speed_in_words(metrics) or "not measured by the job"
     return known, "`mvpctl benchmark FOLDER` measures it on your machine, `mvpctl serve FOLDER` runs the sparse model"
 
@@ -190,7 +190,7 @@ def pattern_of(info: ResultInfo) -> str:
 
 
 def structures_of(info: ResultInfo) -> str:
-    """What was pruned as a whole, and what share of it the sparse weights are in; "" if single weights were pruned."""
+    """The pruned structures and the share that the sparse weights are in; "" if single weights were pruned."""
     structure, density = info.spec.get("structure"), info.spec.get("structure_density")
     if not isinstance(structure, str) or not structure:
         return ""

@@ -1,4 +1,4 @@
-"""What an artifact says of its model beside the weights, config.json and the tokenizer, and the model built from it."""
+"""The description of a model in an artifact, config.json and the tokenizer, and the model built from it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mvprune.sources.model_config import CONFIG_FILE
 from mvprune.sources.references import InvalidReference
 
 QUANT_METHOD = "mvprune"
-"""What config.json names, so that transformers can read the weights once `mvprune.hf` is imported."""
+"""The name in config.json by which transformers reads the weights once `mvprune.hf` is imported."""
 
 TOKENIZER_FILE = "tokenizer.json"
 

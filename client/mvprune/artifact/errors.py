@@ -1,4 +1,4 @@
-"""What can go wrong with an artifact."""
+"""Errors of artifacts."""
 
 from __future__ import annotations
 

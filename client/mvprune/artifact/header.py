@@ -39,7 +39,7 @@ LAYOUTS = (*SPARSE_LAYOUTS, ROWS, FULL)
 GROUP = 64
 """Numbers of a row of a full int4 tensor that a scale is for, at most."""
 MAX_RATIO = 255
-"""What a frame of values or scales unpacks to, over its own size, at most: it bounds the memory that a small file can
+"""The largest unpacked size of a frame of values or scales, over its size: it bounds the memory that a small file can
 take."""
 VALUE_DTYPES = ("F32", "F16", "BF16", "I8", "I4")
 SCALED_DTYPES = MappingProxyType({"I8": 0, "I4": GROUP})
@@ -115,7 +115,7 @@ class BaseTensor:
 
 @dataclass(frozen=True)
 class Header:
-    """What a file holds; every offset lies within it."""
+    """The tensors of a file; every offset lies within it."""
 
     data_start: int
     plain: dict[str, Entry]
@@ -164,7 +164,7 @@ def is_name(name: str) -> bool:
 
 
 def open_header(path: Path) -> Header:
-    """What a weights file holds, without its data.
+    """The content of a weights file, without its data.
 
     Raises:
         ArtifactError: the file is not a valid weights file of a known version.

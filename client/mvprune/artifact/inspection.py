@@ -1,4 +1,4 @@
-"""What an artifact holds, from its manifest and the header of its weights: no weights are unpacked, and nothing
+"""The content of an artifact, from its manifest and the header of its weights: no weights are unpacked, and nothing
 beyond the standard library is needed."""
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import re
 
 ATTENTION_OUTPUT, INTERMEDIATE, OUTPUT = "attention output", "intermediate", "output"
 KINDS = ("query", "key", "value", ATTENTION_OUTPUT, INTERMEDIATE, OUTPUT)
-"""What a block of BERT has, in the order of its computation."""
+"""The kinds of matrices of a BERT block, in the order of its computation."""
 
 _NUMBER = re.compile(r"(?:^|\.)\d+(?=\.)")
 # By the end of the name inside its block; the first that matches. Attention comes first: its output is called "dense",

@@ -124,7 +124,7 @@ class ResultInfo:
     """Everything a manifest says but the files."""
 
     spec: Mapping[str, Any]
-    """What was asked: a JSON object (the compression spec with all its defaults)."""
+    """The request: a JSON object (the compression spec with all its defaults)."""
     model: ModelSource
     dataset: DatasetSource
     metrics: Mapping[str, float]
@@ -136,7 +136,7 @@ class ResultInfo:
     """Package → version, of what produced the artifact."""
     seed: int
     notes: tuple[str, ...] = ()
-    """What was guessed, was replaced or looks wrong in the run, a sentence each."""
+    """Guesses, replacements and doubts of the run, a sentence each."""
 
     @property
     def spec_sha256(self) -> str:

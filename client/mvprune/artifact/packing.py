@@ -44,7 +44,7 @@ _CHECKED = 1 << 18  # numbers in work at a time
 
 @dataclass(frozen=True)
 class Parts:
-    """What describes a packed tensor, and its parts: name → dtype of safetensors and content."""
+    """The description of a packed tensor, and its parts: name → dtype of safetensors and content."""
 
     description: dict[str, Any]
     entries: dict[str, tuple[str, Array]]

@@ -62,7 +62,7 @@ _DTYPES = MappingProxyType(
 )
 _LARGEST = MappingProxyType({Values.INT8: 127, Values.INT4: 7})
 STEPS = (7, 11, 15, 23, 31, 47, 63, 95, 127)
-"""What the largest number of a row of a full int8 tensor may be: half a bit of a number lies between two of them."""
+"""Allowed largest numbers of a row of a full int8 tensor: half a bit of a number lies between two of them."""
 
 _EXPONENTS = MappingProxyType({Values.FP16: 0x7C00, Values.BF16: 0x7F80})  # all of these bits set: not finite
 _ITEMS = MappingProxyType(

@@ -141,7 +141,7 @@ def stream_weights(path: Path, base: Base | None = None) -> Iterator[tuple[str, 
 
 
 def stream_tensors(path: Path, use: Callable[[str, Unpacked], Made], base: Base | None = None) -> Iterator[Made]:
-    """What `use` makes of every tensor, given its name and what is stored of it: see `stream_weights`.
+    """The result of `use` for every tensor, given its name and its stored form: see `stream_weights`.
 
     After those that are the base's as they are come those that are not packed, such as biases. What `use` raises as
     ArtifactError gets the name of the tensor.

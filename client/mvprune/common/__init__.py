@@ -1,1 +1,1 @@
-"""What several packages need: sizes, paths, addresses, suggestions, errors. It imports nothing else of mvprune."""
+"""Shared by several packages: sizes, paths, addresses, suggestions, errors. It imports nothing else of mvprune."""

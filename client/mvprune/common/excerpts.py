@@ -29,7 +29,7 @@ def hidden(*, when: bool = True) -> Iterator[None]:
 
 
 def with_discreet_errors(work: Callable[[], _T], *errors: type[Exception], when: bool = True) -> _T:
-    """What `work` returns, which may name columns and labels. Where it raises one of `errors`, it runs again with
+    """The result of `work`, which may name columns and labels. If it raises one of `errors`, it runs again with
     contents hidden, so that the error that is raised quotes nothing."""
     try:
         return work()

@@ -1,4 +1,4 @@
-"""What projects, jobs, tokens and the keys of labels may be called: here and on the server."""
+"""Allowed names of projects, jobs, tokens and keys of labels: here and on the server."""
 
 from __future__ import annotations
 

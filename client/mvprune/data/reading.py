@@ -1,4 +1,4 @@
-"""What is reported about how a task's data was read: its columns, and notes; and the spelling of labels."""
+"""The report on how a task's data was read: its columns, and notes; and the spelling of labels."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def mask_interval_of(steps: int) -> int:
 
 
 def preset_note(task: Task, examples: int, batch_size: int, preset: Preset) -> str:
-    """What a preset means for a run, as a note."""
+    """The meaning of a preset for a run, as a note."""
     epochs, usual = (epochs_of(task, examples, batch_size, one) for one in (preset, "short"))
     steps, short = (steps_of(one, examples, batch_size) for one in (epochs, usual))
     times = "" if preset == "short" else f", {steps / short:.2g} times those of short"

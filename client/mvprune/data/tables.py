@@ -107,7 +107,7 @@ def checked_text(table: Table, line: int, column: str, value: object) -> str:
 
 
 def flaw_of_text(value: object) -> str:
-    """What is wrong with a value as text, as in "must not be blank"; "" for one that can be written as UTF-8."""
+    """The rule that a value breaks as text, such as "must not be blank"; "" for one that can be written as UTF-8."""
     if value is None:
         return "must be text, got nothing"
     if not isinstance(value, str):
@@ -153,7 +153,7 @@ def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_flaw(error: csv.Error) -> str:
-    """What the csv module means, in words for whoever made the file."""
+    """An error of the csv module, in words for whoever made the file."""
     told = str(error)
     if "new-line character" in told:
         return "a carriage return ends no line; quote the cell that holds it, as in RFC 4180"

@@ -37,7 +37,7 @@ _ABOUT_THE_ARTIFACT = {WEIGHTS_FILE, CARD_FILE, HISTORY_FILE, REPORT_FILE}
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote.
+    """The files of an export.
 
     Attributes:
         folder: the target folder.

@@ -1,4 +1,4 @@
-"""What the writer of a format has to say of an export."""
+"""The report of the writer of a format on an export."""
 
 from __future__ import annotations
 

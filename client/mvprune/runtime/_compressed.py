@@ -1,4 +1,4 @@
-"""What the sparse runtime's modules share: they are for inference only and have no state dict."""
+"""The base of the sparse runtime's modules: they are for inference only and have no state dict."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Compressed(nn.Module):
         return super().train(False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """What `to`, `half` and their like call.
+        """The hook of `to`, `half` and their like.
 
         Raises:
             RuntimeError: the result would not be float32 on the CPU.

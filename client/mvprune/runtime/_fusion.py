@@ -44,7 +44,7 @@ class FeedForward(nn.Module):
 
 
 class ResidualNorm(nn.Module):
-    """What ends the attention and the feed-forward part of a BERT block: norm(dense(x) + residual)."""
+    """The end of the attention and of the feed-forward part of a BERT block: norm(dense(x) + residual)."""
 
     def __init__(self, dense: KernelLinear | FeedForward, norm: nn.Module) -> None:
         super().__init__()

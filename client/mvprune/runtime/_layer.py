@@ -40,7 +40,7 @@ class OneCall(ABC):
 
     @abstractmethod
     def make(self) -> layers.Layers:
-        """What the kernel computes, at the addresses of now."""
+        """The kernel's description of the block, with its present addresses."""
 
     def native(self) -> layers.Layers:
         """The same, made anew only where a tensor was replaced, as `Module.to` does.
@@ -64,7 +64,7 @@ class OneCall(ABC):
 
 
 class LayerForward(OneCall):
-    """What takes the place of a block's `forward`. Calls out of the ordinary go the block's own way, part by part.
+    """The replacement of a block's `forward`. Calls out of the ordinary go the block's own way, part by part.
 
     The block stays: hooks, such as those that record hidden states, look for its class.
     """
@@ -146,7 +146,7 @@ class LayerForward(OneCall):
 
 
 def layer_forward(block: nn.Module) -> LayerForward | None:
-    """What computes the block at once, or None where it has to go part by part."""
+    """The computation of the block at once, or None if it has to go part by part."""
     names = BLOCKS.get(class_name(block))
     if names is None or kernel.isa() not in _ISAS:
         return None

@@ -26,7 +26,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class ModelForward(OneCall):
-    """What takes the place of a model's `forward`. Calls out of the ordinary go the model's own way, layer by layer."""
+    """The replacement of a model's `forward`. Calls out of the ordinary go the model's own way, layer by layer."""
 
     def __init__(self, model: Any, blocks: list[LayerForward]) -> None:
         self._model, self._blocks = model, blocks
@@ -111,7 +111,7 @@ class ModelForward(OneCall):
 
 
 def model_forward(model: nn.Module, forwards: Mapping[nn.Module, LayerForward]) -> ModelForward | None:
-    """What computes the model at once, or None where it has to go layer by layer.
+    """The computation of the model at once, or None if it has to go layer by layer.
 
     Args:
         model: any module.

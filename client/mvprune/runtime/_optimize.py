@@ -125,7 +125,7 @@ class Replacement(Generic[Model]):
         return bool(made)
 
     def _sparse_layers(self, layers: Collection[Any], weight: Unpacked) -> dict[nn.Module, Compressed]:
-        """What takes the place of each layer; empty if one is faster dense."""
+        """The replacement of each layer; empty if one is faster dense."""
         density = weight.nonzeros / max(math.prod(weight.shape), 1)
         height, width = weight.shape
         shapes = {(width, height) if isinstance(layer, Conv1D) else (height, width) for layer in layers}

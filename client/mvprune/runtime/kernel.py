@@ -233,7 +233,7 @@ class SparseMatrix(ABC):
         done(_library()[0].mvprune_feed_forward(ctypes.byref(up), ctypes.byref(second), x, tokens, threads))
 
     def product(self, bias: int, residual: int, y: int, activation: Activation) -> Product:
-        """What the library takes; addresses as in `linear`."""
+        """The library's form of it; addresses as in `linear`."""
         return Product(ctypes.pointer(self._matrix), bias, residual, y, _ACTIVATIONS[activation])
 
 

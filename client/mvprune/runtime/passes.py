@@ -51,7 +51,7 @@ class Slope(NamedTuple):
 
 
 class Above(NamedTuple):
-    """What `select_above` found.
+    """The result of `select_above`.
 
     Attributes:
         above: how many importances are from `high` on.

@@ -26,7 +26,7 @@ class Field(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in a request."""
+        """Its name in a request."""
 
     @property
     def required(self) -> bool:
@@ -34,11 +34,11 @@ class Field(Protocol):
 
 
 class Predictor(Protocol):
-    """What answers."""
+    """The model that answers."""
 
     @property
     def fields(self) -> Sequence[Field]:
-        """What an input consists of."""
+        """The parts of an input."""
 
     def predict(self, inputs: Sequence[Input]) -> list[Answer]:
         """One answer for each input. Raises DataError on texts that cannot be read."""

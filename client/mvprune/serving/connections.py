@@ -26,7 +26,7 @@ _LENGTH = re.compile(rb"^content-length[ \t]*:([^\r\n]*)", re.IGNORECASE | re.MU
 
 
 def protocol(limits: Limits) -> Callable[..., asyncio.Protocol]:
-    """What makes the protocol of each connection of one server."""
+    """A factory of the protocols of one server's connections."""
     return functools.partial(_Protocol, _Connections(limits))
 
 

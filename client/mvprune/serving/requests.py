@@ -19,7 +19,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may ask for.
+    """The options of a request.
 
     Attributes:
         max_bytes: of a request's body.

@@ -32,7 +32,7 @@ class BucketPath:
 
 
 def parse_bucket(url: str) -> BucketPath:
-    """What s3://bucket/path names. Raises InvalidReference."""
+    """The bucket and the path of s3://bucket/path. Raises InvalidReference."""
     bucket, _, key = url.removeprefix(SCHEME).partition("/")
     key = key.removesuffix("/")
     parts = key.split("/") if key else []
@@ -43,7 +43,7 @@ def parse_bucket(url: str) -> BucketPath:
 
 
 def bucket_path(ref: str, roots: Roots) -> BucketPath | None:
-    """What `ref` names in a bucket; None where it is no such reference.
+    """The bucket and the path of `ref`; None if it is no such reference.
 
     Raises:
         InvalidReference: malformed, or not under one of `roots.buckets`.

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Architecture:
-    """What config.json and the shapes of the weights say about a model, for checks of options.
+    """The facts of config.json and of the shapes of the weights about a model, for checks of options.
 
     Attributes:
         model_types: of the model, and of the models that it consists of.

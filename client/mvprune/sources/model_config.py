@@ -1,4 +1,4 @@
-"""What a model's JSON files may say: config.json, tokenizer_config.json and special_tokens_map.json.
+"""Rules on a model's JSON files: config.json, tokenizer_config.json and special_tokens_map.json.
 
 transformers fetches or imports code, or opens other files, for some of their keys. The values that such a key may have
 are listed here, once for the folders of models and for artifacts; any other value is refused before it is used.

@@ -237,7 +237,7 @@ def table_key(name: str) -> str:
 
 
 def table_remedy(key: str, found: int, described: object) -> str:
-    """What to do where a table of embeddings has other rows than `key` of config.json says.
+    """The remedy if a table of embeddings has other rows than `key` of config.json says.
 
     Args:
         key: of `table_key`.

@@ -1,4 +1,4 @@
-"""What is known of transformers' model types, so that options can be checked without it."""
+"""Facts about transformers' model types, so that options can be checked without it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def names_outside(model_type: str) -> tuple[str, ...]:
 
 
 def problem_with_trimming(model: str) -> str:
-    """What is wrong with trim_positions for a model that is none of `TRIMMABLE`.
+    """The error of trim_positions for a model that is none of `TRIMMABLE`.
 
     Args:
         model: what it is called in the message.
@@ -72,7 +72,7 @@ def problem_with_trimming(model: str) -> str:
 
 
 def problem_with_checkpointing(model: str) -> str:
-    """What is wrong with gradient_checkpointing for a model that does not support it.
+    """The error of gradient_checkpointing for a model that does not support it.
 
     Args:
         model: what it is called in the message.

@@ -1,4 +1,4 @@
-"""What a client may point at: folders and files under configured roots, and names on the Hugging Face hub.
+"""Inputs that a client may name: folders and files under configured roots, and names on the Hugging Face hub.
 
 A reference is text from outside. `server:/PATH` is a path on the server: a path of a client's machine is never mistaken
 for it. A path is honoured only where it, symbolic links followed, lies under an allowed
@@ -26,7 +26,7 @@ STORE_SIGN = ".staging"
 """The folder by which a folder with artifacts or backups is known: every one has it."""
 
 STORE_CONTENTS = ("blobs", "manifests", "attempts", "uploads", "collection", "backups", "objects", STORE_SIGN)
-"""What such a folder has beside it, or instead of it, at the top."""
+"""Folders that such a folder has beside it, or instead of it, at the top."""
 
 MAX_LENGTH = 512
 MAX_FILES = 10_000  # of a model folder
@@ -140,7 +140,7 @@ class Roots:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file or folder, links followed, from all others; None where there is none that can be seen."""
+    """The identity of a file or folder, links followed; None if there is none that can be seen."""
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -247,7 +247,7 @@ def resolve_model(ref: str, roots: Roots) -> Path | HubModel:
 
 
 def known_names(roots: Roots) -> list[str]:
-    """What a mistyped name may have meant: the best known models of the hub, and folders under the models root."""
+    """Candidates for a mistyped name: the best known models of the hub, and folders under the models root."""
     if roots.models is None:
         return [*KNOWN_SIZES]
     files = chain(roots.models.glob("*/config.json"), roots.models.glob("*/*/config.json"))

@@ -37,7 +37,7 @@ _FORM = "upload:DIGEST/NAME, where DIGEST has 64 hexadecimal digits"
 
 
 class Kind(StrEnum):
-    """What is sent."""
+    """The kinds of uploads."""
 
     MODEL = "model"
     DATA = "data"
@@ -80,7 +80,7 @@ def is_upload(ref: str) -> bool:
 
 
 def parse(ref: str) -> Reference:
-    """What `upload:DIGEST/NAME` names. Raises InvalidReference."""
+    """The digest and the name of `upload:DIGEST/NAME`. Raises InvalidReference."""
     digest, _, name = ref.removeprefix(SCHEME).partition("/")
     if not is_upload(ref) or len(ref) > MAX_LENGTH or not _DIGEST.fullmatch(digest) or not is_name(name):
         raise InvalidReference(f"the reference to an upload must be {_FORM}, got {ref[:200]!r}")

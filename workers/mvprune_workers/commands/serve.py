@@ -183,7 +183,7 @@ def _without_path(name: str) -> str:
 
 
 def _description(predictor: Predictor, runs: Used, threads: int, limits: Limits) -> dict[str, Any]:
-    """What GET / says."""
+    """The answer of GET /."""
     opened = predictor.opened
     manifest, name = opened.manifest, opened.manifest.model.name
     return {

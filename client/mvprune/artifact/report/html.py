@@ -1,4 +1,4 @@
-"""What the pages of reports have in common: the frame, the style, tables. No script, nothing from the network."""
+"""Shared parts of the pages of reports: the frame, the style, tables. No script, nothing from the network."""
 
 from __future__ import annotations
 

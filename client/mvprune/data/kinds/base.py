@@ -1,4 +1,4 @@
-"""What a task and a kind of task are."""
+"""Tasks and kinds of tasks."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Kind(ABC, Generic[Source]):
         return len(data.task.text_columns) == _PAIR
 
     def beyond_limit(self, data: Any) -> str:
-        """What the data has outside `rule_limit`; "" if it is inside."""
+        """The part of the data that is outside `rule_limit`, in words; "" if all is inside."""
         return ""
 
     @abstractmethod

@@ -95,7 +95,7 @@ class _Rows:
 
 
 class _Texts(Kind[Table]):
-    """What classification and regression share: their files are tables with a label column."""
+    """The base of classification and regression: their files are tables with a label column."""
 
     head: ClassVar[str] = "SequenceClassification"
     pipeline: ClassVar[str] = "text-classification"
