@@ -16,7 +16,7 @@ import griffe
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "api.md"
 COMMAND = "python scripts/api_reference.py"
-WIDTH = 100  # of a signature on one line
+WIDTH = 100  # a signature on one line is not longer
 
 
 class Section(NamedTuple):

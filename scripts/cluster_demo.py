@@ -51,7 +51,7 @@ def demonstrate(inputs: DemoInputs, roots: Path, home: Path, steps: int) -> bool
         for name in NODES:
             ray.start_node("--num-cpus=1", name=name)
         say("2/5  starting the service on this cluster …")
-        os.environ["RAY_AUTH_TOKEN"] = ray.token  # of the server
+        os.environ["RAY_AUTH_TOKEN"] = ray.token  # the server sends it
         options = ("--roots", roots, "--executor", "ray", "--ray-address", ray.address)
         with server(home / "home", home / "server.log", *options) as address:
             command = [

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a server that has nothing to migrate starts without it
     from alembic.config import Config
 
 HEAD = "0014"
-LOCK = 0x6D767072  # of migrations, in PostgreSQL; any number that nothing else uses
+LOCK = 0x6D767072  # PostgreSQL's advisory lock for migrations; any number that nothing else uses
 _ALWAYS = {"jobs", "attempts", "events"}  # tables of every revision
 
 

@@ -17,7 +17,7 @@ from mvprune_workers.scratch import Scratch
 
 # Folders that contain folders of fetched inputs; the other folders contain the core's files.
 BUCKETS, UPLOADS = "buckets", "uploads"
-_SHARE = 5  # of the disk: a fifth
+_SHARE = 5  # a fifth of the disk
 _OURS = re.compile(r"[0-9a-f]{64}(\.safetensors)?")  # MVPRUNE_CACHE may be a folder with other files
 
 

@@ -15,9 +15,9 @@ from mvprune.v1 import job_pb2, worker_pb2
 from mvprune.v1.worker_pb2_grpc import WorkerServiceStub
 from mvprune_workers.settings import Tls
 
-MAX_LOG_BYTES = 256 << 10  # of one AppendLogs
-MAX_METRIC_POINTS = 1000  # of one ReportMetrics
-_MAX_CHUNKS = 16  # of one ReportLostChunks
+MAX_LOG_BYTES = 256 << 10  # in one AppendLogs
+MAX_METRIC_POINTS = 1000  # in one ReportMetrics
+_MAX_CHUNKS = 16  # in one ReportLostChunks
 
 # The attempt is not ours (any more): superseded, cancelled for good, deleted, or the credential is not honoured.
 _NOT_OURS = frozenset(

@@ -9,8 +9,8 @@ from mvprune.common.units import size
 from mvprune.sources.model_folder import inspect_model
 from mvprune_core import CompressionError, Reason
 
-_BYTES = 2  # of a stored value, in fp16; positions take less
-_TEXT_BYTES = 8 << 20  # of the tokenizer, the report, …
+_BYTES = 2  # a stored value in fp16; positions take less
+_TEXT_BYTES = 8 << 20  # the tokenizer, the report, …
 
 
 def check_disk(output: Path, model: Path, density: float) -> None:

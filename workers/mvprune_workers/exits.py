@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from enum import IntEnum
 
-TRAINER_STOPPED = os.EX_TEMPFAIL  # of a trainer that stopped on SIGTERM, after a checkpoint if it could write one
+TRAINER_STOPPED = os.EX_TEMPFAIL  # a trainer stopped on SIGTERM, after a checkpoint if it could write one
 
 
 class ExitCode(IntEnum):

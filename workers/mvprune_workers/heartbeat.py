@@ -31,7 +31,7 @@ class Heartbeat:
         self._interval = interval
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-        self.grace = _DEFAULT_GRACE  # of a CANCEL, seconds
+        self.grace = _DEFAULT_GRACE  # seconds that a CANCEL leaves
 
     def __enter__(self) -> Heartbeat:
         self._thread.start()

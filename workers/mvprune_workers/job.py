@@ -64,8 +64,8 @@ from mvprune_workers.timetable import Timetable
 log = logging.getLogger(__name__)
 
 _PROGRESS_SECONDS = 0.25
-_METRIC_POINTS = 500  # of a phase, at most
-_LOG_LINES = 40  # of a phase, at most
+_METRIC_POINTS = 500  # in a phase, at most
+_LOG_LINES = 40  # in a phase, at most
 _DTYPES = ("weight_dtype", "embedding_dtype")
 _SPEC = job_pb2.CompressionSpec.DESCRIPTOR.fields_by_name
 _ADDED = ("mask_from",)  # of the core's spec: what was found out, such as a digest

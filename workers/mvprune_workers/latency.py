@@ -13,7 +13,7 @@ from mvprune_core.result import Result
 
 log = logging.getLogger(__name__)
 
-_TOKENS = 128  # of the one input, or as many as the model takes
+_TOKENS = 128  # in the one input, or as many as the model takes
 
 
 def add_latency(result: Result, base: Path) -> None:

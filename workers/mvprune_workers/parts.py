@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 ROOM_SECONDS = 600.0  # for an autoscaler to add nodes
 _FETCHED = ("teacher", "mask", "inputs")  # the folders that other ranks read; rank 0 reads the rest for them
-_SETTINGS = ("MVPRUNE_", "HF_")  # of the environment; the rest is that of the other node
+_SETTINGS = ("MVPRUNE_", "HF_")  # variables that are passed on; the rest is that of the other node
 _CHUNK = 1 << 26  # bytes
 _NOTICE_SECONDS = 5.0  # between looks for nodes that are drained
 

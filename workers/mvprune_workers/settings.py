@@ -51,13 +51,13 @@ class Settings:
     scratch: Path  # folder for temporary files; the attempt gets a subfolder of its own
     cache: Path  # cache that attempts on this machine share: tokenized data, a teacher's logits
     cache_bytes: float  # limit of the cache's size; 0: a fifth of its disk
-    cpus: float  # of this part of the attempt, as the next two
+    cpus: float  # for this part of the attempt, as the next two
     gpus: float
     memory_bytes: int = 0
     workers: int = 1  # processes of all parts that train together, where they have no GPU of their own
-    parts: int = 1  # of which each may be on another node
+    parts: int = 1  # each may be on another node
     tls: Tls | None = None  # None: calls without TLS
-    traceparent: str = ""  # of the span that started the attempt
+    traceparent: str = ""  # the span that started the attempt
 
     @property
     def ranks_here(self) -> int:

@@ -23,7 +23,7 @@ MANIFEST_FILE = "manifest.json"
 MAX_MANIFEST = 16 << 20
 _MAX_FILES = 1000
 _MAX_PATH = 255  # characters
-_FLOPS = ("dense_flops", "sparse_flops")  # of an accounting; older manifests lack them
+_FLOPS = ("dense_flops", "sparse_flops")  # fields of an accounting; older manifests lack them
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -82,7 +82,7 @@ class Accounting:
     dense_bytes: int  # all parameters in fp32
     # `save_model` fills these in:
     sparse_bytes: int = 0  # the weights file
-    encoder_bytes: int = 0  # of it, for the encoder
+    encoder_bytes: int = 0  # the part that is for the encoder
     embedding_bytes: int = 0
     # Of a forward pass over one input of the run's max_length, 2 a multiply-add. 0: not counted, as in older manifests.
     dense_flops: int = 0

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from mvprune.spec.structures import BLOCKS, LAYER_CLASSES, SHARING, BlockNames, Kind
 
 _SHARED = [LAYER_CLASSES[name] for name in SHARING]  # blocks that are all layers of their model
-_HEAD_COUNTS = ("num_attention_heads", "n_heads")  # of an attention module, by architecture
-_UNIT_COUNTS = ("intermediate_size", "hidden_dim")  # of a configuration
+_HEAD_COUNTS = ("num_attention_heads", "n_heads")  # attributes of attention modules, by architecture
+_UNIT_COUNTS = ("intermediate_size", "hidden_dim")  # keys of config.json
 
 
 @dataclass(frozen=True)

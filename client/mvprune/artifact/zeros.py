@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from mvprune.artifact.header import SPARSE_LAYOUTS, Header
 
 _PRUNED, _WARNED = "_mvprune_pruned", "_mvprune_warned"  # attributes of a model
-_KEPT = "_mvprune_zeros"  # of its parameters
+_KEPT = "_mvprune_zeros"  # an attribute of its parameters
 
 
 class FilledZerosWarning(UserWarning):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 _INSIDE = 1.0  # how alike names are of which one has all parts of the other, halfway to the likeness of their spelling
-_LIKE = 0.7  # of two names' characters, the part that is the same in the same order
+_LIKE = 0.7  # share of the characters that two names have in the same order
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ _USUAL_STEPS, _MOST_USUAL_EPOCHS = 3000, 30
 _FEWEST_STEPS = 200
 
 _MASK_INTERVAL = 100
-_LEAST_UPDATES = 20  # of the masks, at this interval, in a run of any length
+_LEAST_UPDATES = 20  # updates of the masks in a run of any length
 
 
 def epochs_of(task: Task, examples: int | None, batch_size: int, preset: Preset = "short") -> float:

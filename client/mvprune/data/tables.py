@@ -138,7 +138,7 @@ def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL))  # of the process; at first 128 KiB
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL))  # for the whole process; at first 128 KiB
     reader = csv.reader(lines_of(path), strict=True)
     while True:
         first_line = reader.line_num + 1

@@ -28,8 +28,8 @@ from mvprune.runtime.kernel import Activations, Stored
 DENSITIES = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 """The measured densities. A layer takes what is fastest at the next larger one; above the last it is dense."""
 
-_SECONDS = 0.05  # of one measurement, at least
-_SURE_SECONDS = 0.5  # of one that would leave a layer dense
+_SECONDS = 0.05  # one measurement takes at least as long
+_SURE_SECONDS = 0.5  # the same for one that would leave a layer dense
 _ROUNDS = 5
 _CLOSE = 1.5  # times as slow as the fastest
 

@@ -25,7 +25,7 @@ ACTIVATIONS: dict[type[nn.Module], Activation] = {
 _ISAS = ("avx512", "avx2")  # on others torch's attention is as fast or faster, or has not been compared
 _LANES = 16  # tokens in a vector, at most
 _PRODUCTS = ("query", "key", "value", "out", "up", "down")
-_CACHES = ("cache", "past_key_values")  # of keys and values: the names since transformers 5.24, and before
+_CACHES = ("cache", "past_key_values")  # names of the cache of keys and values: since transformers 5.24, and before
 _NORMS = ("attention_norm", "output_norm")
 
 

@@ -35,7 +35,7 @@ class Layout(NamedTuple):
 def lay_out(shape: tuple[int, int], rows: npt.NDArray[Any], columns: npt.NDArray[Any], block: int) -> Layout:
     """The layout of elements that come in row-major order."""
     height, across = shape[0], blocks(shape[1], block)
-    run = rows * across + columns // block  # of an element: what its row has in its block
+    run = rows * across + columns // block  # a run holds the elements that a row has in a block
     sizes = np.bincount(run, minlength=height * across)
     run_rows, run_blocks = np.divmod(np.arange(len(sizes)), across)
     ordered = np.lexsort((-sizes, run_blocks, run_rows // BAND))

@@ -14,7 +14,7 @@ from mvprune.data.textfiles import DataError
 
 log = logging.getLogger(__name__)
 
-_DIFFERENCE = 1 / 4  # of the longer input, at most, within a batch
+_DIFFERENCE = 1 / 4  # largest difference of lengths within a batch, relative to the longer input
 _CHARACTERS = 32  # or so many: a call of its own takes about as long as these
 
 Input = Mapping[str, str]

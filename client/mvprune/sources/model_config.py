@@ -18,7 +18,7 @@ from mvprune.sources.references import InvalidReference
 
 MAX_JSON_BYTES = 10_000_000
 CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "weights.safetensors"  # of a sparse artifact, which is no model folder
+WEIGHTS_FILE = "weights.safetensors"  # a sparse artifact has it; that is no model folder
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS = "special_tokens_map.json"
 # transformers puts the paths that it found in place of these two, which old versions wrote.

@@ -29,7 +29,7 @@ STORE_CONTENTS = ("blobs", "manifests", "attempts", "uploads", "collection", "ba
 """Folders that such a folder has beside it, or instead of it, at the top."""
 
 MAX_LENGTH = 512
-MAX_FILES = 10_000  # of a model folder
+MAX_FILES = 10_000  # in a model folder
 
 _REVISION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,198}[A-Za-z0-9_-])?", re.ASCII)
 _HUB_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?", re.ASCII)

@@ -23,7 +23,7 @@ SCHEME = schemes.UPLOAD
 CHUNK_BYTES = 8 << 20
 MAX_FILES = 1_000
 MAX_FILE_BYTES = 20 << 30
-MAX_CHUNKS = MAX_FILE_BYTES // CHUNK_BYTES  # of an upload: each is two rows of the server's database
+MAX_CHUNKS = MAX_FILE_BYTES // CHUNK_BYTES  # in an upload: each is two rows of the server's database
 MAX_REPEATS = 4
 """Times the bytes of its different chunks that an upload may have: a worker writes all of it to its disk."""
 _ALWAYS_ALLOWED = 64 << 20  # bytes that an upload may have, however often its chunks repeat

@@ -14,9 +14,9 @@ from mvprune.artifact.manifest import LayerCount, ResultInfo
 from mvprune.artifact.report.svg import WIDTH, Axis, Plot
 from mvprune.common.units import percent
 
-_SMOOTHING = 0.05  # of the points of a curve are averaged
+_SMOOTHING = 0.05  # a moving average over this share of a curve's points
 _LEVELS = 8
-_MAX_CELLS = 300  # of the heat map; more than any BERT has
+_MAX_CELLS = 300  # in the heat map; more than any BERT has
 _MAX_DOTS = 50
 _MAX_NAME = 100  # characters, from its end
 _STYLES = {"dense": "dense", "pruning": "pruned"}

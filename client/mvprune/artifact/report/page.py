@@ -17,7 +17,7 @@ REPORT_FILE = "report.html"
 
 _MAX_SPEC = 6000
 _MAX_NOTES, _MAX_NOTE = 10, 600  # characters
-_MAX_ROWS = 30  # of metrics, of versions
+_MAX_ROWS = 30  # in the tables of metrics and of versions
 
 
 def report_page(info: ResultInfo, architecture: str, history: History, *, total_bytes: int = 0) -> str:

@@ -15,7 +15,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 26, 40
 INNER_WIDTH, INNER_HEIGHT = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_MAX_TICKS = 6  # of a logarithmic axis
+_MAX_TICKS = 6  # on a logarithmic axis
 _CAP = 3  # half of the width of the ends of an error bar
 # Marks around a point, as paths with relative commands; each has about the same area.
 _SHAPES = {

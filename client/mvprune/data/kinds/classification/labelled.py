@@ -18,7 +18,7 @@ from mvprune.data.reading import Reading, alike, columns_read, name_of, notes_on
 from mvprune.data.tables import Table, checked_text
 from mvprune.data.textfiles import DataError
 
-LARGEST_VALUE = 1e15  # of a regression's labels: the squares of greater ones are soon too large for float32
+LARGEST_VALUE = 1e15  # labels of a regression: the squares of greater ones are soon too large for float32
 
 
 @dataclass(frozen=True)
