@@ -145,7 +145,6 @@ def _job(chance: Random, retained: float) -> Mapping[str, Any]:
         "start_timeout": {"seconds": 60},
         "priority": chance.randint(-1, 1),
         "gates": chance.choice(([], [], [], [_MISSED], [_MISSED | {"fail_job": True}])),
-        "allow_smaller_batch": chance.random() < 0.5,
     }
     if chance.random() < 0.2:
         policy["max_runtime"] = {"seconds": chance.choice((10, 60))}

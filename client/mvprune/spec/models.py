@@ -206,8 +206,6 @@ class Policy:
         start_timeout: an attempt ends if its worker has not reported after this time.
         checkpoint_interval: time between checkpoints, from which later attempts resume.
         retention: job, logs and artifact are deleted this long after the job's end.
-        allow_smaller_batch: after OUT_OF_MEMORY, retry with every batch split into twice as many passes; the result
-            is the same.
         measure_latency: measure the time of one input on one thread of the worker: adds latency_ratio and
             latency_ms to the metrics.
         gates: what the result must reach, such as 'f1>=80', 'delta_f1>=-2' or 'bytes<=10MB'.
@@ -224,6 +222,5 @@ class Policy:
     start_timeout: float | None
     checkpoint_interval: float | None
     retention: float | None
-    allow_smaller_batch: bool
     measure_latency: bool
     gates: tuple[Gate, ...]

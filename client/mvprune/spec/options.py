@@ -318,8 +318,6 @@ class LimitsOptions(TypedDict, total=False):
             10 min.
         retention: job, logs and artifact are deleted this long after the job's end; from 1 min to 3,650 days;
             default: the server's.
-        allow_smaller_batch: after OUT_OF_MEMORY, retry with every batch split into twice as many passes; the result
-            is the same; default: no.
         measure_latency: measure the time of one input on one thread of the worker: adds latency_ratio and
             latency_ms to the metrics; default: no.
     """
@@ -331,7 +329,6 @@ class LimitsOptions(TypedDict, total=False):
     start_timeout: float | None
     checkpoint_interval: float | None
     retention: float | None
-    allow_smaller_batch: bool | None
     measure_latency: bool | None
 
 

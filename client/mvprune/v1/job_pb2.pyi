@@ -569,7 +569,7 @@ class Baseline(_message.Message):
     def __init__(self, job: _Optional[str] = ..., train: bool = ..., none: bool = ...) -> None: ...
 
 class ExecutionPolicy(_message.Message):
-    __slots__ = ("resources", "priority", "max_attempts", "max_runtime", "max_queue_time", "start_timeout", "checkpoint_interval", "retention", "allow_smaller_batch", "measure_latency", "gates")
+    __slots__ = ("resources", "priority", "max_attempts", "max_runtime", "max_queue_time", "start_timeout", "checkpoint_interval", "retention", "measure_latency", "gates")
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
@@ -578,7 +578,6 @@ class ExecutionPolicy(_message.Message):
     START_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
-    ALLOW_SMALLER_BATCH_FIELD_NUMBER: _ClassVar[int]
     MEASURE_LATENCY_FIELD_NUMBER: _ClassVar[int]
     GATES_FIELD_NUMBER: _ClassVar[int]
     resources: Resources
@@ -589,10 +588,9 @@ class ExecutionPolicy(_message.Message):
     start_timeout: _duration_pb2.Duration
     checkpoint_interval: _duration_pb2.Duration
     retention: _duration_pb2.Duration
-    allow_smaller_batch: bool
     measure_latency: bool
     gates: _containers.RepeatedCompositeFieldContainer[Gate]
-    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., allow_smaller_batch: bool = ..., measure_latency: bool = ..., gates: _Optional[_Iterable[_Union[Gate, _Mapping]]] = ...) -> None: ...
+    def __init__(self, resources: _Optional[_Union[Resources, _Mapping]] = ..., priority: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., start_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., checkpoint_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., measure_latency: bool = ..., gates: _Optional[_Iterable[_Union[Gate, _Mapping]]] = ...) -> None: ...
 
 class Gate(_message.Message):
     __slots__ = ("metric", "min", "max", "fail_job")

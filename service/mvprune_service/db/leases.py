@@ -227,13 +227,12 @@ def fail_attempt(tx: Tx, fence: Fence, failure: Failure, *, actor: str) -> None:
     """Ends an attempt that failed, and does with its job what `verdict` decides. Raises StaleLease."""
     job, attempt = fenced(tx, fence)
     spec = job_pb2.CompressionSpec.FromString(job.spec)
-    policy = job_pb2.ExecutionPolicy.FromString(job.policy)
     tried = Tried(
         state=job.state,
         number=attempt.number,
         attempts_left=job.attempts_left,
         factor=job.accumulation_factor,
-        smaller=smaller_factor(spec, policy, job.accumulation_factor),
+        smaller=smaller_factor(spec, job.accumulation_factor),
         kills=_earlier_kills(tx.conn, job.uid) if failure.kill else (),
     )
     follows = verdict(tried, failure)

@@ -125,12 +125,11 @@ def verdict(job: Tried, failure: Failure) -> Verdict:
     return same(Command.FAIL, ended, failure.message or why, why, factor=job.factor)
 
 
-def smaller_factor(spec: job_pb2.CompressionSpec, policy: job_pb2.ExecutionPolicy, factor: int) -> int | None:
-    """The accumulation factor for half as many examples in memory at a time. None if the job does not allow it, or if
-    each pass has one example already."""
+def smaller_factor(spec: job_pb2.CompressionSpec, factor: int) -> int | None:
+    """The accumulation factor for half as many examples in memory at a time. None if each pass has one already."""
     batch, passes = spec.training.batch_size, spec.training.accumulation_steps or 1
     largest = min(_LARGEST_FACTOR, batch // passes if batch else _LARGEST_FACTOR)
-    return 2 * factor if policy.allow_smaller_batch and 2 * factor <= largest else None
+    return 2 * factor if 2 * factor <= largest else None
 
 
 def earlier_kills(events: Iterable[tuple[str, Mapping[str, str]]]) -> list[Kill]:

@@ -111,7 +111,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --set dropout=true --set lr_density_exponent=0.5 --evaluate-every 3 --patience 2 --keep-best --best-metric f1
         --gpus 0 --cpus 2 --memory 8GiB --workers 3 --max-attempts 1
         --priority -5 --max-runtime 2h --max-queue-time 7d --set start_timeout=90s --checkpoint-interval 1.5m
-        --retention 30d --allow-smaller-batch --gate f1>=80 --gate bytes<=10MB --strict-gates
+        --retention 30d --gate f1>=80 --gate bytes<=10MB --strict-gates
         --label team=search --label a=b=c --name mine --request-id once --validate-only
     """
     assert mvpctl(*line.split()).out == "valid: keeps 3.0 % of the prunable weights\n"
@@ -182,7 +182,6 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         priority=-5,
         max_runtime=Duration(seconds=7200),
         max_queue_time=Duration(seconds=7 * 86_400),
-        allow_smaller_batch=True,
         retention=Duration(seconds=30 * 86_400),
         checkpoint_interval=Duration(seconds=90),
         gates=[

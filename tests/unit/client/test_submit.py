@@ -74,7 +74,6 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         start_timeout=60.0,
         checkpoint_interval=30,
         retention=86_400,
-        allow_smaller_batch=True,
         measure_latency=True,
         gates=["f1>=80"],
         display_name="mine",
@@ -142,7 +141,6 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         priority=-5,
         max_runtime=Duration(seconds=7200),
         max_queue_time=Duration(seconds=90, nanos=500_000_000),
-        allow_smaller_batch=True,
         measure_latency=True,
         retention=Duration(seconds=86_400),
         checkpoint_interval=Duration(seconds=30),
@@ -184,7 +182,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     )
     gates = (mvprune.Gate("eval/f1", min=0.8),)
     times = (7200.0, 90.5, 60.0, 30.0, 86_400.0)
-    assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, -5, 2, *times, True, True, gates)
+    assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, -5, 2, *times, True, gates)
     assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, False, "v1", 4.0, 0.0, 1.0)
     assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
     assert submitted.spec.pattern == "1:32"

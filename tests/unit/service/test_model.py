@@ -57,7 +57,6 @@ def jobs(draw: Callable[[st.SearchStrategy[Any]], Any]) -> job_pb2.CreateJobRequ
         priority=draw(st.integers(-1, 1)),
         max_runtime=draw(st.none() | _seconds),
         max_queue_time=draw(st.none() | _seconds),
-        allow_smaller_batch=draw(st.booleans()),
         retention=draw(st.none() | st.just({"seconds": 60})),
         gates=draw(st.sampled_from(([], [], [_MISSED], [_MISSED | {"fail_job": True}]))),
     )

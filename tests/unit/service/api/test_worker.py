@@ -146,7 +146,7 @@ async def test_the_interval_has_a_default(jobs: Jobs, workers: Workers) -> None:
 
 
 async def test_out_of_memory_doubles_the_passes(db: Database, jobs: Jobs, clock: TestClock, workers: Workers) -> None:
-    await jobs.create(max_attempts=3, policy=job_pb2.ExecutionPolicy(allow_smaller_batch=True))
+    await jobs.create(max_attempts=3)
     await workers.schedule()
     await workers.claim()
     await workers.fail(job_pb2.Failure.OUT_OF_MEMORY)
@@ -161,7 +161,7 @@ async def test_a_batch_is_cut_no_further_than_into_examples(
     db: Database, jobs: Jobs, clock: TestClock, workers: Workers, batch: int, passes: int, factors: list[int]
 ) -> None:
     training = job_pb2.Training(batch_size=batch or None, accumulation_steps=passes or None)
-    uid = await jobs.create(max_attempts=100, policy=job_pb2.ExecutionPolicy(allow_smaller_batch=True))
+    uid = await jobs.create(max_attempts=100)
     spec = job_pb2.CompressionSpec(model="m", task="sst2", training=training).SerializeToString()
     await db.write(lambda tx: tx.conn.execute(update(JOBS).where(JOBS.c.uid == uid).values(spec=spec)))
     tried = []

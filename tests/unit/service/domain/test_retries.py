@@ -128,8 +128,7 @@ def test_memory_that_runs_out_is_met_with_smaller_batches_first() -> None:
 )
 def test_passes_are_halved_down_to_one_example(batch: int, passes: int, factor: int, smaller: int | None) -> None:
     spec = job_pb2.CompressionSpec(training={"batch_size": batch, "accumulation_steps": passes})
-    assert smaller_factor(spec, job_pb2.ExecutionPolicy(allow_smaller_batch=True), factor) == smaller
-    assert smaller_factor(spec, job_pb2.ExecutionPolicy(), factor) is None
+    assert smaller_factor(spec, factor) == smaller
 
 
 def test_kills_count_since_the_user_last_asked() -> None:

@@ -63,7 +63,7 @@ def base_spec(**changes: Any) -> Spec:
 
 def _policy() -> Policy:
     fields: dict[str, Any] = dict.fromkeys(Policy.__dataclass_fields__)
-    return Policy(**{**fields, "priority": 0, "allow_smaller_batch": False, "gates": ()})
+    return Policy(**{**fields, "priority": 0, "gates": ()})
 
 
 def _training() -> Training:
