@@ -47,9 +47,14 @@ SECTIONS = (
     Section(
         "Options of sweep",
         "spec.sweep_options",
-        ("SweepOptions", "PolicyOptions", "SearchStrategy", "RandomStrategy", "TicketStrategy"),
+        ("SweepOptions",),
         opening="All are optional keyword arguments. Those of [submit](#options-of-submit) are the base of all jobs, "
         "but for `strict_gates`; `gates` are those of the sweep.",
+    ),
+    Section(
+        "Settings of sweeps",
+        "spec.sweep_choices",
+        ("PolicyOptions", "SearchStrategy", "RandomStrategy", "TicketStrategy"),
     ),
     Section("Sweeps", "client.sweep", ("Sweep", "AsyncSweep"), opening="What `sweep` and `get_sweep` return."),
     Section(
@@ -128,7 +133,8 @@ def _class(found: griffe.Class, path: str, *, constructed: bool) -> Iterator[str
     yield from ["", f"### `{path}`"]
     if found.name in ("SubmitOptions", "SweepOptions"):
         yield from ["", _text(found)]
-        groups = [base for base in found.resolved_bases if base.module is found.module or found.name == "SubmitOptions"]
+        own = "sweep" if found.name == "SweepOptions" else ""  # those of jobs are told of with submit
+        groups = [base for base in found.resolved_bases if own in base.module.name]
         for base in groups:
             yield from ["", f"#### {base.name}", *_documented(base)]
         return

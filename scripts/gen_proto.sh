@@ -17,7 +17,7 @@ rm "$out/mvprune/v1/parameter_pb2_grpc.py" # it has no service
 # The annotations of parameters are in a file of their own: a client that only asks for a job does without them.
 plain=$(mktemp)
 trap 'rm -f "$plain"' EXIT
-protoc -Iproto --include_imports --include_source_info --descriptor_set_out="$plain" proto/mvprune/v1/job.proto
+protoc -Iproto --include_imports --include_source_info --descriptor_set_out="$plain" proto/mvprune/v1/{job,sweep}.proto
 .gen/bin/python scripts/without_options.py "$plain"
-protoc --descriptor_set_in="$plain" --python_out="$out" --pyi_out="$out" mvprune/v1/job.proto
-protoc -Iproto --descriptor_set_out="$out/mvprune/v1/job.binpb" proto/mvprune/v1/job.proto
+protoc --descriptor_set_in="$plain" --python_out="$out" --pyi_out="$out" mvprune/v1/{job,sweep}.proto
+protoc -Iproto --descriptor_set_out="$out/mvprune/v1/job.binpb" proto/mvprune/v1/{job,sweep}.proto

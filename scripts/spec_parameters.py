@@ -1,8 +1,9 @@
-"""The parameters of a job, read from the annotations of proto/mvprune/v1/job.proto: see scripts/spec_code.py."""
+"""The parameters of a job and the settings of a sweep, read from the annotations of job.proto and sweep.proto in
+proto/mvprune/v1: see scripts/spec_code.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -10,7 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from mvprune.spec.annotations import annotation, bound_of, choice_of, default_of, group_of
 from mvprune.spec.fields import METHODS, is_duration, words_of
 from mvprune.spec.parameter import Kind, Parameter, written
-from mvprune.v1 import job_pb2, parameter_pb2
+from mvprune.v1 import job_pb2, parameter_pb2, sweep_pb2
 
 _KINDS = {
     FieldDescriptor.CPPTYPE_STRING: Kind.TEXT,
@@ -37,6 +38,14 @@ def read_parameters() -> dict[str, Parameter]:
     return {name: _merged(same) for name, same in found.items()}
 
 
+def read_settings() -> dict[str, Parameter]:
+    """What sweeps take beside the parameters of their jobs, in the contract's order. The methods of a setting are the
+    strategies that have it."""
+    jobs = ("base", "job_policy", "axes", "points", "exclude", "gates")  # of parameters of jobs
+    spec = _walk(sweep_pb2.SweepSpec.DESCRIPTOR, "sweep.spec", without=jobs)
+    return {one.name: one for one in (*spec, *_walk(sweep_pb2.SweepPolicy.DESCRIPTOR, "sweep.policy"))}
+
+
 def message_flags() -> dict[str, str]:
     """The flags of fields that are messages."""
     spec = job_pb2.CompressionSpec.DESCRIPTOR
@@ -50,10 +59,12 @@ def message_flags() -> dict[str, str]:
     return {path: flags for path, flags in found.items() if flags}
 
 
-def _walk(message: Any, path: str, method: str = "") -> Iterator[Parameter]:
-    """The parameters of a message and of those in it."""
+def _walk(message: Any, path: str, method: str = "", without: Sequence[str] = ()) -> Iterator[Parameter]:
+    """The parameters of a message and of those in it, but not of the fields `without`."""
     methods = (method,) if method else ()
     for field in message.fields:
+        if field.name in without:
+            continue
         here = f"{path}.{field.name}"
         choice = choice_of(field)
         if choice is not None:
@@ -96,7 +107,7 @@ def _parameter(field: Any, path: str, methods: tuple[str, ...]) -> Parameter:
         name=name,
         fields=(path,),
         kind=kind,
-        words=words_of(field),
+        words=() if kind is Kind.TEXTS else words_of(field),
         help=note.help,
         default=_default(field, note, kind),
         bound=bound_of(field),

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
         SweepEstimate,
         SweepEvent,
         SweepPoint,
-        SweepPolicy,
         SweepRecord,
         SweepSpec,
         SweepState,
@@ -91,15 +90,10 @@ if TYPE_CHECKING:
     from mvprune.runtime import load
     from mvprune.sources.known_models import ModelSize
     from mvprune.spec.gate import Gate, GateResult
-    from mvprune.spec.models import Baseline, Dataset, Policy, Spec, Teacher, Training
+    from mvprune.spec.models import Baseline, Dataset, Policy, Spec, SweepPolicy, Teacher, Training
     from mvprune.spec.options import SubmitOptions
-    from mvprune.spec.sweep_options import (
-        PolicyOptions,
-        RandomStrategy,
-        SearchStrategy,
-        SweepOptions,
-        TicketStrategy,
-    )
+    from mvprune.spec.sweep_choices import PolicyOptions, RandomStrategy, SearchStrategy, TicketStrategy
+    from mvprune.spec.sweep_options import SweepOptions
 
     __version__: str
 
@@ -201,10 +195,10 @@ _HOMES = {
     "GateResult": "spec.gate",
     "AsyncSweep": "client.sweep",
     "Job": "client.blocking.job",
-    "PolicyOptions": "spec.sweep_options",
-    "RandomStrategy": "spec.sweep_options",
-    "SearchStrategy": "spec.sweep_options",
-    "TicketStrategy": "spec.sweep_options",
+    "PolicyOptions": "spec.sweep_choices",
+    "RandomStrategy": "spec.sweep_choices",
+    "SearchStrategy": "spec.sweep_choices",
+    "TicketStrategy": "spec.sweep_choices",
     "Sweep": "client.blocking.sweep",
     "SweepOptions": "spec.sweep_options",
     "SubmitOptions": "spec.options",

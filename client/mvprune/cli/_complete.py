@@ -58,7 +58,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
         words = {one.name: one.words for one in PARAMETERS.values() if one.words}
     if any(action.dest.startswith(SETTING) for action in parser._actions):
-        from mvprune.spec.sweep_settings import SETTINGS  # only those of sweeps have them
+        from mvprune.spec.parameters import SETTINGS  # only those of sweeps have them
 
         words |= {SETTING + one.name: one.words for one in SETTINGS.values() if one.words}
     for action in parser._actions:

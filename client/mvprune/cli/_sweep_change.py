@@ -17,7 +17,8 @@ from mvprune.cli._text import clean
 from mvprune.cli._uploads import sending
 from mvprune.common.exceptions import InvalidArgument
 from mvprune.common.units import counted
-from mvprune.spec.sweep_settings import CHANGEABLE, POINTS, SETTINGS
+from mvprune.spec.parameters import SETTINGS
+from mvprune.spec.sweep_settings import CHANGEABLE, POINTS
 
 
 def cancel_command(argv: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from mvprune.cli._sweep_parser import create_parser
 from mvprune.cli._sweep_submission import submission
 from mvprune.cli._text import clean
 from mvprune.cli._uploads import sending
-from mvprune.spec.sweep_options import TicketStrategy
+from mvprune.spec.sweep_choices import TicketStrategy
 
 if TYPE_CHECKING:
     from mvprune.client.blocking.sweep import Sweep

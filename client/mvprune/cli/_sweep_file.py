@@ -12,7 +12,8 @@ from mvprune.cli._sweep_values import whole_numbers
 from mvprune.cli._yaml import Items, Node, Place, Scalar, Table
 from mvprune.common.suggestions import did_you_mean
 from mvprune.spec.parameter import Kind, Parameter
-from mvprune.spec.sweep_settings import AXES, POINTS, SETTINGS, WITHOUT
+from mvprune.spec.parameters import SETTINGS
+from mvprune.spec.sweep_settings import AXES, POINTS, WITHOUT
 
 _CELLS = (POINTS, WITHOUT)
 _BOUNDS = ("min", "max")

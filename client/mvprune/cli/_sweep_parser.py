@@ -21,8 +21,8 @@ from mvprune.cli._submit_parser import (
 from mvprune.cli._sweep_values import cell, splits, values_of
 from mvprune.cli._types import path, seconds
 from mvprune.spec.parameter import Kind, Parameter
-from mvprune.spec.parameters import PARAMETERS
-from mvprune.spec.sweep_settings import AXES, POINTS, SETTINGS, WITHOUT
+from mvprune.spec.parameters import PARAMETERS, SETTINGS
+from mvprune.spec.sweep_settings import AXES, POINTS, WITHOUT
 
 _EXAMPLE = """mvpctl sweep create --model ./model --task sst2 --max-loss 1.0 --wait
   mvpctl sweep create --model ./model --task sst2 --density 0.03,0.05,0.1 --method movement,magnitude --seed 0..4

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mvprune.common.exceptions import FieldViolation, InvalidArgument
-from mvprune.spec.parameters import PARAMETERS
-from mvprune.spec.sweep_settings import POINTS, SETTINGS, WITHOUT
+from mvprune.spec.parameters import PARAMETERS, SETTINGS
+from mvprune.spec.sweep_settings import BY_FIELD, POINTS, WITHOUT
 
 if TYPE_CHECKING:
     from mvprune.cli._jobfile import JobDocument
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _ITEM = re.compile(r"sweep\.spec\.(axes|points|exclude|gates|objectives)\[(\d+)\](?:\.values\[(\d+)\]|\.(\w+))?")
 _WHOLE = {"axes[": "sweep.spec.axes[", "points[": "sweep.spec.points[", "policy.": "sweep.policy."}  # of a change
 _OF_JOBS = {"sweep.spec.base.": "job.spec.", "sweep.spec.job_policy.": "job.policy.", "sweep.labels.": "job.labels."}
-_NAMES = {"points": POINTS, "exclude": WITHOUT, "objectives": "objectives"}  # by their field
+_NAMES = {"points": POINTS, "exclude": WITHOUT, "objectives": "objectives", "gates": "gates"}  # by their field
 _FLAGS = {
     POINTS: "--point",
     WITHOUT: "--without",
@@ -36,18 +36,16 @@ class Places:
 
     Attributes:
         axes: its parameters, in the request's order.
-        gates: how many gates were written as such; one more is that of max_loss.
         document: the document of the job file, without what options replace.
     """
 
     axes: Sequence[str] = ()
-    gates: int = 0
     document: JobDocument | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, Any], document: JobDocument | None = None) -> Places:
         """Of a call with these options of `Client.sweep`."""
-        return cls(list(options.get("axes") or ()), len(options.get("gates") or ()), document)
+        return cls(list(options.get("axes") or ()), document)
 
     def located(self, refusal: InvalidArgument) -> InvalidArgument:
         """A refusal with the option, or the place in the file, of each field."""
@@ -79,7 +77,7 @@ class Places:
         found, name = _ITEM.match(field), self._name(field)
         if field in document.values:
             yield (field,)
-        if found is None or found[1] == "axes" or name == "max_loss":
+        if found is None or found[1] == "axes":
             if name in document.sweep:
                 yield from [(_SECTION, name, int(found[3]))] if found and found[3] else ()
                 yield (_SECTION, name)
@@ -92,14 +90,13 @@ class Places:
     def _name(self, field: str) -> str:
         """The setting, or the parameter of the axis, that a field is about; "" for others."""
         found = _ITEM.match(field)
-        if found is None or found[1] == "objectives":
+        if found is None:
             bare = field.partition("[")[0]
-            return next((one.name for one in SETTINGS.values() if bare in one.fields), "")
-        index = int(found[2])
+            known = None if bare in _FLAGS else BY_FIELD.get(bare, SETTINGS.get(bare))
+            return known.name if known else ""
         if found[1] == "axes":
+            index = int(found[2])
             return self.axes[index] if index < len(self.axes) else ""
-        if found[1] == "gates":
-            return "gates" if index < self.gates else "max_loss"
         return _NAMES[found[1]]
 
     def _flag(self, field: str) -> str:

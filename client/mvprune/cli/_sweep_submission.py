@@ -16,8 +16,8 @@ from mvprune.cli._sweep_places import Places
 from mvprune.common.exceptions import InvalidArgument, bad_field
 from mvprune.common.units import percent
 from mvprune.spec.parameter import Kind
-from mvprune.spec.parameters import PARAMETERS
-from mvprune.spec.sweep_settings import AXES, POINTS, POLICY, SETTINGS
+from mvprune.spec.parameters import PARAMETERS, SETTINGS
+from mvprune.spec.sweep_settings import AXES, POINTS, POLICY
 
 if TYPE_CHECKING:
     from mvprune.cli._jobfile import JobDocument
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from mvprune.client.upload_models import UploadProgress
 
 PROG = "mvpctl sweep create"
-_RANDOM = ("random_points", "random_seed")
-_SEARCH = ("goal", "min_density", "max_density", "tolerance", "seeds")
-_TICKETS = ("step", "controls", "table_tasks", "transfer_density", "transfer_sources", "transfer_targets")
-_STRATEGIES = {"random": _RANDOM, "search": _SEARCH, "tickets": _TICKETS}
+_OF_STRATEGIES = {one.name: one.methods[0] for one in SETTINGS.values() if one.methods}
 
 
 class SweepSubmission(NamedTuple):
@@ -159,34 +156,27 @@ def _sum(first: Any, second: Any) -> Any:
 
 def _arranged(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as `Client.sweep` takes them."""
-    arranged = {
-        name: value
-        for name, value in settings.items()
-        if name not in (*POLICY, *_RANDOM, *_SEARCH, *_TICKETS, "strategy")
-    }
+    grouped = (*POLICY, *_OF_STRATEGIES, "strategy")
+    arranged = {name: value for name, value in settings.items() if name not in grouped}
     policy = {name: settings[name] for name in POLICY if name in settings}
     return {**arranged, **({"policy": policy} if policy else {}), "strategy": _strategy(settings)}
 
 
 def _strategy(settings: Mapping[str, Any]) -> Any:
-    from mvprune.spec.sweep_options import RandomStrategy, SearchStrategy, TicketStrategy
+    from mvprune.spec.sweep_message import STRATEGIES  # late: it needs protobuf
 
-    given = {word: [name for name in names if name in settings] for word, names in _STRATEGIES.items()}
-    word = settings.get("strategy") or next((one for one, names in given.items() if names), None)
-    if idle := [name for one, names in given.items() if one != word for name in names]:
-        kind = next(one for one, names in _STRATEGIES.items() if idle[0] in names)
-        more = "; --seed 0..2 runs several seeds of a grid" if idle[0] == "seeds" else ""
-        rule = f"must be used with the strategy {kind}, got {word}{more}"
-        raise bad_field(SETTINGS[idle[0]].fields[0], rule)
-    if word == "random":
-        if "random_points" not in settings:
-            raise bad_field("sweep.spec.random.points", "must be given with the strategy random, got nothing")
-        return RandomStrategy(settings["random_points"], settings.get("random_seed", 0))
-    if word == "search":
-        return SearchStrategy(**{name: settings[name] for name in given[word]})
-    if word == "tickets":
-        return TicketStrategy(**{name: _words(settings[name]) for name in given[word]})
-    return word
+    given = [name for name in _OF_STRATEGIES if name in settings]
+    word = settings.get("strategy") or (_OF_STRATEGIES[given[0]] if given else None)
+    if idle := next((name for name in given if _OF_STRATEGIES[name] != word), ""):
+        more = "; --seed 0..2 runs several seeds of a grid" if idle == "seeds" else ""
+        rule = f"must be used with the strategy {_OF_STRATEGIES[idle]}, got {word}{more}"
+        raise bad_field(SETTINGS[idle].fields[0], rule)
+    if word not in STRATEGIES:
+        return word
+    if word == "random" and "random_points" not in settings:
+        raise bad_field("sweep.spec.random.points", "must be given with the strategy random, got nothing")
+    fields = {name: SETTINGS[name].fields[0].rpartition(".")[2] for name in given}
+    return STRATEGIES[word](**{fields[name]: _words(settings[name]) for name in given})
 
 
 def _words(value: Any) -> Any:

@@ -29,39 +29,23 @@ _State = TypeVar("_State", bound=StrEnum)
 
 def job_fields(message: job_pb2.Job) -> dict[str, Any]:
     """The fields of a `JobRecord`."""
-    return {
-        "name": message.name,
-        "uid": message.uid,
-        "display_name": message.display_name,
-        "spec": spec_of(message.spec),
-        "policy": policy_of(message.policy),
-        "labels": dict(message.labels),
-        "state": _job_state(message.state),
-        "state_reason": message.state_reason,
-        "progress": progress_of(message.progress) if message.HasField("progress") else None,
-        "attempt": message.attempt,
-        "model_size": same_fields(ModelSize, message.model_size) if message.HasField("model_size") else None,
-        "artifact": message.artifact,
-        "failure": failure_of(message),
-        "metrics": dict(message.metrics),
-        "creator": message.creator,
-        "gate_results": tuple(map(_gate_result, message.gate_results)),
-        "create_time": time_of(message, "create_time"),
-        "start_time": time_of(message, "start_time"),
-        "end_time": time_of(message, "end_time"),
-        "update_time": time_of(message, "update_time"),
-        "etag": message.etag,
-        "expire_time": time_of(message, "expire_time"),
-        "notes": tuple(message.notes),
-        "sweep": message.sweep,
-        "primary_metric": message.primary_metric,
-        "estimate": _estimate(message.estimate) if message.HasField("estimate") else None,
-    }
+    return fields_of(
+        models.JobRecord,
+        message,
+        spec=spec_of(message.spec),
+        policy=policy_of(message.policy),
+        state=_job_state(message.state),
+        progress=progress_of(message),
+        model_size=same_fields(ModelSize, message.model_size) if message.HasField("model_size") else None,
+        failure=failure_of(message),
+        gate_results=tuple(same_fields(GateResult, one, gate=gate_of(one.gate)) for one in message.gate_results),
+        estimate=_estimate(message.estimate) if message.HasField("estimate") else None,
+    )
 
 
 def _estimate(message: job_pb2.JobEstimate) -> models.JobEstimate:
     phases = tuple(same_fields(models.PlannedPhase, phase) for phase in message.phases)
-    return models.JobEstimate(phases, message.epochs, seconds_of(message, "runtime"), message.text)
+    return same_fields(models.JobEstimate, message, phases=phases)
 
 
 def update(message: job_pb2.WatchJobResponse, job: models.AnyJob) -> models.JobUpdate[models.AnyJob]:
@@ -76,64 +60,37 @@ def update(message: job_pb2.WatchJobResponse, job: models.AnyJob) -> models.JobU
 
 def event(message: job_pb2.JobEvent) -> models.JobEvent:
     """One entry of the audit trail."""
-    return models.JobEvent(
-        sequence=message.sequence,
-        time=time_of(message, "time"),
-        type=message.type,
-        actor=message.actor,
-        from_state=_job_state(message.from_state),
-        to_state=_job_state(message.to_state),
-        details=dict(message.details),
-    )
+    states = {"from_state": _job_state(message.from_state), "to_state": _job_state(message.to_state)}
+    return same_fields(models.JobEvent, message, **states)
 
 
 def attempt(message: job_pb2.Attempt) -> models.Attempt:
     """One attempt."""
-    return models.Attempt(
-        name=message.name,
-        state=state_of(models.AttemptState, job_pb2.Attempt.State, message.state),
-        executor_ref=message.executor_ref,
-        node=message.node,
-        failure=failure_of(message),
-        create_time=time_of(message, "create_time"),
-        start_time=time_of(message, "start_time"),
-        end_time=time_of(message, "end_time"),
-        last_heartbeat_time=time_of(message, "last_heartbeat_time"),
-    )
+    state = state_of(models.AttemptState, job_pb2.Attempt.State, message.state)
+    return same_fields(models.Attempt, message, state=state, failure=failure_of(message))
 
 
 def metric(message: job_pb2.MetricPoint) -> models.MetricPoint:
     """One recorded value."""
-    return models.MetricPoint(
-        metric=message.metric,
-        step=message.step,
-        value=message.value,
-        time=time_of(message, "time"),
-        attempt=message.attempt,
-    )
+    return same_fields(models.MetricPoint, message)
 
 
 def artifact(message: artifact_pb2.Artifact) -> models.Artifact:
     """An artifact with its files."""
-    return models.Artifact(
-        name=message.name,
-        job=message.job,
-        attempt=message.attempt,
+    return same_fields(
+        models.Artifact,
+        message,
         files=tuple(same_fields(models.ArtifactFile, file) for file in message.files),
-        total_bytes=message.total_bytes,
-        metrics=dict(message.metrics),
-        primary_metric=message.primary_metric,
         accounting=same_fields(models.Accounting, message.accounting),
-        create_time=time_of(message, "create_time"),
-        expire_time=time_of(message, "expire_time"),
     )
 
 
 def spec_of(message: job_pb2.CompressionSpec) -> spec_models.Spec:
     """What a job compresses, and how."""
     method = message.WhichOneof("method") or ""
-    return spec_models.Spec(
-        **_values(message),
+    return same_fields(
+        spec_models.Spec,
+        message,
         method=method,
         method_options=_method_options(getattr(message, method), method) if method else {},
         dataset=same_fields(spec_models.Dataset, message.dataset) if message.HasField("dataset") else None,
@@ -165,28 +122,13 @@ def _method_options(message: Any, method: str) -> dict[str, float | str]:
 
 def policy_of(message: job_pb2.ExecutionPolicy) -> spec_models.Policy:
     """How a job is run."""
-    gates = tuple(map(gate_of, message.gates))
-    return spec_models.Policy(**_values(message.resources), **_values(message), gates=gates)
+    resources = {field.name: _value(message.resources, field) for field in message.resources.DESCRIPTOR.fields}
+    return same_fields(spec_models.Policy, message, **resources, gates=tuple(map(gate_of, message.gates)))
 
 
-def _gate_result(message: job_pb2.GateResult) -> GateResult:
-    return GateResult(
-        gate=gate_of(message.gate),
-        observed=message.observed if message.HasField("observed") else None,
-        passed=message.passed,
-    )
-
-
-def progress_of(message: job_pb2.Progress) -> models.Progress:
-    """Where a job is."""
-    return models.Progress(
-        phase=message.phase,
-        step=message.step,
-        total_steps=message.total_steps,
-        density=message.density,
-        loss=message.loss if message.HasField("loss") else None,
-        eta=seconds_of(message, "eta"),
-    )
+def progress_of(message: job_pb2.Job | sweep_pb2.SweepPoint) -> models.Progress | None:
+    """Where a job is, None where it is not known."""
+    return same_fields(models.Progress, message.progress) if message.HasField("progress") else None
 
 
 def failure_of(message: job_pb2.Job | job_pb2.Attempt | sweep_pb2.SweepPoint) -> models.Failure | None:
@@ -209,29 +151,38 @@ def state_of(kind: type[_State], enum: Any, number: int) -> _State:
     return kind[known.name] if known and known.name in kind.__members__ else kind["UNSPECIFIED"]
 
 
-def same_fields(kind: type[_T], message: Message) -> _T:
-    """A dataclass from a message of scalars with the same field names."""
-    return kind(**_values(message))
+def same_fields(kind: type[_T], message: Message, **other: Any) -> _T:
+    """A dataclass from a message with the same field names.
+
+    Args:
+        other: the fields that hold what the message does not have as such: other dataclasses, states.
+    """
+    return kind(**fields_of(kind, message, **other))
 
 
-def _values(message: Message) -> dict[str, Any]:
-    """The fields of a message by name, without those that are messages, except durations; None: an unset option."""
-    return {
-        field.name: _value(message, field)
-        for field in message.DESCRIPTOR.fields
-        if field.message_type is None or is_duration(field)
-    }
+def fields_of(kind: type[Any], message: Message, **other: Any) -> dict[str, Any]:
+    """The fields of such a dataclass: see `same_fields`."""
+    named = message.DESCRIPTOR.fields_by_name
+    own = (name for name in kind.__dataclass_fields__ if name not in other)
+    return {name: _value(message, named[name]) for name in own} | other
 
 
 def _value(message: Message, field: Any) -> Any:
+    """The value of a field; None: an unset option, time or duration."""
+    kind = field.message_type
     if is_duration(field):
         return seconds_of(message, field.name)
+    if kind is not None and kind.full_name == "google.protobuf.Timestamp":
+        return time_of(message, field.name)
+    value = getattr(message, field.name)
+    if kind is not None and kind.GetOptions().map_entry:
+        return dict(value)
     if isinstance(field.default_value, list):
-        return tuple(getattr(message, field.name))
+        return tuple(value)
     is_choice = field.containing_oneof is not None and len(field.containing_oneof.fields) > 1
     if field.enum_type is not None or (field.has_presence and not is_choice):
         return option(message, field)
-    return getattr(message, field.name)
+    return value
 
 
 def option(message: Any, field: Any) -> Any:

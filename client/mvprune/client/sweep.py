@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mvprune.client.sweeps import Report, SweepCalls
     from mvprune.client.upload_models import UploadProgress
-    from mvprune.spec.sweep_options import PolicyOptions
+    from mvprune.spec.sweep_choices import PolicyOptions
 
 
 @dataclass(frozen=True)

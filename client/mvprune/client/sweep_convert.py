@@ -10,78 +10,47 @@ from google.protobuf.struct_pb2 import Struct
 from mvprune.client import convert, models
 from mvprune.client import sweep_models as sweeps
 from mvprune.spec.gate import gate_of
+from mvprune.spec.models import SweepPolicy
 from mvprune.spec.parameter import Kind
-from mvprune.spec.parameters import PARAMETERS
+from mvprune.spec.parameters import PARAMETERS, SETTINGS
 from mvprune.v1 import sweep_pb2
 
 
 def sweep_fields(message: sweep_pb2.Sweep) -> dict[str, Any]:
     """The fields of a `SweepRecord`."""
-    chosen = message.recommendation
-    return {
-        "name": message.name,
-        "uid": message.uid,
-        "display_name": message.display_name,
-        "spec": _spec(message.spec),
-        "policy": _policy(message.policy),
-        "labels": dict(message.labels),
-        "state": convert.state_of(sweeps.SweepState, sweep_pb2.Sweep.State, message.state),
-        "state_reason": message.state_reason,
-        "counts": convert.same_fields(sweeps.SweepCounts, message.counts),
-        "recommendation": convert.same_fields(sweeps.Recommendation, chosen)
+    chosen, estimate = message.recommendation, message.estimate
+    return convert.fields_of(
+        sweeps.SweepRecord,
+        message,
+        spec=_spec(message.spec),
+        policy=_policy(message.policy),
+        state=convert.state_of(sweeps.SweepState, sweep_pb2.Sweep.State, message.state),
+        counts=convert.same_fields(sweeps.SweepCounts, message.counts),
+        recommendation=convert.same_fields(sweeps.Recommendation, chosen)
         if message.HasField("recommendation")
         else None,
-        "cost": convert.same_fields(sweeps.SweepCost, message.cost),
-        "estimate": convert.same_fields(sweeps.SweepEstimate, message.estimate)
-        if message.HasField("estimate")
-        else None,
-        "creator": message.creator,
-        "create_time": convert.time_of(message, "create_time"),
-        "end_time": convert.time_of(message, "end_time"),
-        "update_time": convert.time_of(message, "update_time"),
-        "etag": message.etag,
-        "notes": tuple(message.notes),
-    }
+        cost=convert.same_fields(sweeps.SweepCost, message.cost),
+        estimate=convert.same_fields(sweeps.SweepEstimate, estimate) if message.HasField("estimate") else None,
+    )
 
 
 def point(message: sweep_pb2.SweepPoint) -> sweeps.SweepPoint:
     """One cell of a sweep."""
-    return sweeps.SweepPoint(
-        number=message.number,
+    counted = message.accounting
+    return convert.same_fields(
+        sweeps.SweepPoint,
+        message,
         cell=cell(message.cell),
         state=convert.state_of(sweeps.PointState, sweep_pb2.SweepPoint.State, message.state),
-        state_reason=message.state_reason,
-        job=message.job,
-        reused=message.reused,
-        artifact=message.artifact,
-        metrics=dict(message.metrics),
-        primary_metric=message.primary_metric,
-        accounting=convert.same_fields(models.Accounting, message.accounting)
-        if message.HasField("accounting")
-        else None,
-        total_bytes=message.total_bytes,
+        accounting=convert.same_fields(models.Accounting, counted) if message.HasField("accounting") else None,
         failure=convert.failure_of(message),
-        runtime=convert.seconds_of(message, "runtime"),
-        gpu_hours=message.gpu_hours,
-        progress=convert.progress_of(message.progress) if message.HasField("progress") else None,
-        optimal=message.optimal,
-        method=message.method,
-        target_density=message.target_density,
-        seed=message.seed,
-        model=message.model,
-        task=message.task,
+        progress=convert.progress_of(message),
     )
 
 
 def event(message: sweep_pb2.SweepEvent) -> sweeps.SweepEvent:
     """One entry of the audit trail."""
-    return sweeps.SweepEvent(
-        sequence=message.sequence,
-        time=convert.time_of(message, "time"),
-        type=message.type,
-        actor=message.actor,
-        details=dict(message.details),
-    )
+    return convert.same_fields(sweeps.SweepEvent, message)
 
 
 def cell(message: Struct) -> dict[str, Any]:
@@ -116,7 +85,8 @@ def _spec(message: sweep_pb2.SweepSpec) -> sweeps.SweepSpec:
         strategy_options={name: value for name, value in options.items() if value is not None},
         objectives=tuple(map(_objective, message.objectives)),
         gates=tuple(map(gate_of, message.gates)),
-        seeds=seeds or "mean",
+        seeds=seeds or SETTINGS["seed_policy"].default,
+        max_loss=message.max_loss if message.HasField("max_loss") else None,
     )
 
 
@@ -133,6 +103,7 @@ def _objective(message: sweep_pb2.Objective) -> sweeps.Objective:
     return sweeps.Objective(message.metric, direction or "maximize")
 
 
-def _policy(message: sweep_pb2.SweepPolicy) -> sweeps.SweepPolicy:
-    given = convert.same_fields(dict, message)
-    return sweeps.SweepPolicy(**{**given, "on_failure": given["on_failure"] or "let_run"})
+def _policy(message: sweep_pb2.SweepPolicy) -> SweepPolicy:
+    given = convert.fields_of(SweepPolicy, message)
+    words = {name: SETTINGS[name].default for name in given if SETTINGS[name].words and given[name] is None}
+    return SweepPolicy(**{**given, **words})

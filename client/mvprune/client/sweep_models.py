@@ -10,7 +10,7 @@ from typing import Any
 
 from mvprune.client.models import Accounting, Failure, Progress
 from mvprune.spec.gate import Gate
-from mvprune.spec.models import Policy, Spec
+from mvprune.spec.models import Policy, Spec, SweepPolicy
 
 
 class SweepState(StrEnum):
@@ -77,6 +77,7 @@ class SweepSpec:
         exclude: points that have all of these values are left out.
         strategy: "grid", "random", "search" or "tickets".
         strategy_options: those that were given.
+        max_loss: points of the task's primary metric that may be lost; None: it was not asked. One of `gates` says it.
         gates: what a recommended point must reach.
         seeds: "mean" or "worst": what is compared with the gates.
     """
@@ -91,32 +92,7 @@ class SweepSpec:
     objectives: tuple[Objective, ...]
     gates: tuple[Gate, ...]
     seeds: str
-
-
-@dataclass(frozen=True)
-class SweepPolicy:
-    """How a sweep is run.
-
-    Attributes:
-        parallel: jobs at a time.
-        max_failed: points that may fail; None: no limit.
-        on_failure: "let_run" or "stop": what becomes of the other jobs when too many have failed.
-        max_runtime: seconds from the sweep's creation, its last retry, or an extension after its end, after which no
-            job is created; None: no limit.
-        max_gpu_hours: of all attempts, after which no job is created; None: no limit.
-        reuse: take the results of jobs with the same spec.
-        early_stop: cancel jobs that cannot become the best of their density any more.
-        own_baselines: each job trains its own dense baseline.
-    """
-
-    parallel: int
-    max_failed: int | None
-    on_failure: str
-    max_runtime: float | None
-    max_gpu_hours: float | None
-    reuse: bool
-    early_stop: bool
-    own_baselines: bool
+    max_loss: float | None = None
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from mvprune.client.uploads import UploadCalls
-    from mvprune.spec.sweep_options import PolicyOptions
+    from mvprune.spec.sweep_choices import PolicyOptions
 
 _NAME = re.compile(r"projects/[^/]+/sweeps/[^/]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.=-]+")

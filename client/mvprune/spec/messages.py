@@ -217,20 +217,25 @@ def set_field(
         elif kind is Kind.TEXTS:
             if isinstance(value, str):
                 raise TypeError
-            getattr(message, name).extend(value)
+            enum = message.DESCRIPTOR.fields_by_name[name]
+            getattr(message, name).extend([_number(enum, one, field) for one in value] if enum.enum_type else value)
         elif kind is Kind.TIME:
             getattr(message, name).FromNanoseconds(round(value * 1e9))
         elif kind is Kind.WORD:
-            enum = message.DESCRIPTOR.fields_by_name[name]
-            if value not in words_of(enum):
-                raise bad_field(field, must_be_one_of(words_of(enum), str(value)[:200]))
-            setattr(message, name, enum.enum_type.values_by_name[value.upper()].number)
+            setattr(message, name, _number(message.DESCRIPTOR.fields_by_name[name], value, field))
         else:
             setattr(message, name, read(value) if read else value)
     except UnicodeEncodeError as error:
         raise bad_field(field, f"must be UTF-8, got {error.object[:200]!r}") from None
     except (TypeError, ValueError, OverflowError):
         raise bad_field(field, f"must be {_RULES.get(kind, kind.value)}, got {str(value)[:200]!r}") from None
+
+
+def _number(enum: Any, word: Any, field: str) -> int:
+    """The number of a word of an enum. Raises InvalidArgument."""
+    if word not in words_of(enum):
+        raise bad_field(field, must_be_one_of(words_of(enum), str(word)[:200]))
+    return int(enum.enum_type.values_by_name[word.upper()].number)
 
 
 _RULES = {

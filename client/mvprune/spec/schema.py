@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mvprune.spec.parameter import Kind, Parameter
-from mvprune.spec.sweep_settings import AXES, POINTS, SETTINGS, WITHOUT
+from mvprune.spec.parameters import SETTINGS
+from mvprune.spec.sweep_settings import AXES, POINTS, WITHOUT
 
 TIME_PATTERN = r"[0-9]{1,9}(\.[0-9]+)?[smhd]"
 SIZE_PATTERN = r"[0-9]{1,18}(\.[0-9]+)? *(([kKmMgGtT][iI]?)?[bB])?"

@@ -10,7 +10,6 @@ import math
 import numbers
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.struct_pb2 import Struct, Value
@@ -19,20 +18,12 @@ from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field
 from mvprune.common.suggestions import did_you_mean, must_be_one_of
 from mvprune.spec import messages
 from mvprune.spec.call_options import CallOptions, NamedJob
-from mvprune.spec.fields import words_of
-from mvprune.spec.gate import Gate
 from mvprune.spec.gates import gates_of, metric_of
 from mvprune.spec.parameter import Kind
-from mvprune.spec.parameters import PARAMETERS
-from mvprune.spec.sweep_options import (
-    CellOptions,
-    ChoiceOptions,
-    NamedSweepOptions,
-    PolicyOptions,
-    RandomStrategy,
-    SearchStrategy,
-    TicketStrategy,
-)
+from mvprune.spec.parameters import PARAMETERS, SETTINGS
+from mvprune.spec.sweep_choices import PolicyOptions, RandomStrategy, ResultOptions, SearchStrategy, TicketStrategy
+from mvprune.spec.sweep_options import CellOptions, ChoiceOptions, NamedSweepOptions
+from mvprune.spec.sweep_settings import BY_FIELD, POLICY
 from mvprune.v1 import job_pb2, sweep_pb2
 
 if TYPE_CHECKING:
@@ -40,9 +31,13 @@ if TYPE_CHECKING:
 
     from mvprune.spec.sweep_options import SweepOptions
 
-GRID, RANDOM, SEARCH, TICKETS = "grid", "random", "search", "tickets"
+GRID, SEARCH, TICKETS = "grid", "search", "tickets"
+STRATEGIES = {"random": RandomStrategy, SEARCH: SearchStrategy, TICKETS: TicketStrategy}
+"""The strategies that have settings."""
 _OF_SWEEPS = [
-    name for group in (CellOptions, ChoiceOptions, NamedSweepOptions, CallOptions) for name in group.__annotations__
+    name
+    for group in (CellOptions, ChoiceOptions, ResultOptions, NamedSweepOptions, CallOptions)
+    for name in group.__annotations__
 ]
 _DENSITY, _PATTERN, _METHOD, _TASK = "density", "pattern", "method", "task"
 _DIRECTIONS = {"max": sweep_pb2.Objective.MAXIMIZE, "min": sweep_pb2.Objective.MINIMIZE}
@@ -58,16 +53,6 @@ _PLACES = {
     "job.policy.gates": "sweep.spec.gates",
     "job.policy.": "sweep.spec.job_policy.",
 }
-_POLICY_KINDS = {
-    "parallel": Kind.WHOLE,
-    "max_failed": Kind.WHOLE,
-    "on_failure": Kind.WORD,
-    "max_runtime": Kind.TIME,
-    "max_gpu_hours": Kind.NUMBER,
-    "reuse": Kind.FLAG,
-    "early_stop": Kind.FLAG,
-    "own_baselines": Kind.FLAG,
-}
 
 
 def create_sweep_request(
@@ -76,7 +61,7 @@ def create_sweep_request(
     """The request that creates a sweep. Options that are None or "" stay unset.
 
     Raises:
-        InvalidArgument: a value that the contract cannot hold, or a `max_loss` that no gate can be made of.
+        InvalidArgument: a value that the contract cannot hold.
     """
     given = messages.set_options({"model": model, "density": density, **options})
     own = {name: given.pop(name) for name in _OF_SWEEPS if name in given}
@@ -91,14 +76,13 @@ def create_sweep_request(
     if is_study and _METHOD not in axes:
         given.setdefault(_METHOD, messages.LOCKED_MASK)  # what the rounds train; it has the option rewind
     _set_base(sweep, given, axes)
-    _set_strategy(sweep.spec, own.get("strategy"), has_density=not {_DENSITY, _PATTERN}.isdisjoint({*given, *axes}))
-    sweep.spec.objectives.extend(_objectives(own.get("objectives", ())))
+    _set_strategy(request, own.get("strategy"), has_density=not {_DENSITY, _PATTERN}.isdisjoint({*given, *axes}))
+    sweep.spec.objectives.extend(_objectives(own.pop("objectives", ())))
     with _of_sweep():
-        gates = gates_of(own.get("gates", ()))
-    gates += [loss_gate(given, axes, own["max_loss"])] if "max_loss" in own else []
-    sweep.spec.gates.extend(job_pb2.Gate(**vars(gate)) for gate in gates)
-    if policy := own.get("seed_policy"):
-        messages.set_field(sweep.spec, "seeds", policy, "sweep.spec.seeds", Kind.WORD)
+        sweep.spec.gates.extend(job_pb2.Gate(**vars(gate)) for gate in gates_of(own.get("gates", ())))
+    for name in ResultOptions.__annotations__:
+        if name in own:
+            _set(request, SETTINGS[name].fields[0], own[name])
     sweep.policy.CopyFrom(policy_message(own.get("policy") or {}))
     messages.set_field(request, "sweep_id", own.get("sweep_id", ""), "sweep_id", Kind.TEXT)
     messages.set_field(request, "validate_only", own.get("validate_only", False), "validate_only", Kind.FLAG)
@@ -125,14 +109,13 @@ def extend_sweep_request(
 
 def policy_message(policy: Mapping[str, Any]) -> sweep_pb2.SweepPolicy:
     """How a sweep is run. Raises InvalidArgument."""
-    message = sweep_pb2.SweepPolicy()
+    request = sweep_pb2.CreateSweepRequest()
     for name, value in policy.items():
-        if name not in _POLICY_KINDS:
-            raise bad_field(f"sweep.policy.{name}", must_be_one_of(_POLICY_KINDS, name))
+        if name not in POLICY:
+            raise bad_field(f"sweep.policy.{name}", must_be_one_of(POLICY, name))
         if value is not None:
-            messages.set_field(message, name, value, f"sweep.policy.{name}", _POLICY_KINDS[name])
-    _refuse_zero(policy.get("parallel"), "sweep.policy.parallel")
-    return message
+            _set(request, f"sweep.policy.{name}", value)
+    return request.sweep.policy
 
 
 def update_policy_request(name: str, etag: str, **policy: Unpack[PolicyOptions]) -> sweep_pb2.UpdateSweepPolicyRequest:
@@ -142,30 +125,16 @@ def update_policy_request(name: str, etag: str, **policy: Unpack[PolicyOptions])
     return request
 
 
-def _refuse_zero(value: Any, field: str) -> None:
-    """Refuses what the contract takes for unset."""
-    if value == 0:
-        raise bad_field(field, "must be at least 1, got 0")
-
-
-def loss_gate(given: Mapping[str, Any], axes: Mapping[str, Any], points: Any) -> Gate:
-    """The gate that so many points of the task's primary metric may be lost. Raises InvalidArgument."""
-    from mvprune.data.tasks import UnknownTask, get_task  # late, so that other clients start without readers of data
-
-    if isinstance(points, bool) or not isinstance(points, int | float) or not 0 <= points <= 100:
-        raise bad_field("max_loss", f"must be from 0 to 100 points, got {points!r:.100}")
-    remedy = "name the metric with a gate, such as delta_accuracy>=-1"
-    if _TASK in axes:
-        raise bad_field("max_loss", f"must be used with one task, got an axis of tasks; {remedy}")
-    try:
-        task = get_task(str(given.get(_TASK, messages.DEFAULT_OWN_DATA_TASK)))
-    except UnknownTask as error:
-        raise bad_field("sweep.spec.base.task", str(error).removeprefix("the task ")) from None
-    if task.primary_metric in task.kind.losses:
-        example = f"delta_{task.primary_metric}<=2"
-        rule = f"must be unset for {task.name}, whose metric {task.primary_metric} is not counted in points"
-        raise bad_field("max_loss", f"{rule}, got {points:g}; use a gate, such as {example}")
-    return Gate(f"delta/{task.primary_metric}", min=0.0 - float(Decimal(repr(points)) / 100))
+def _set(request: sweep_pb2.CreateSweepRequest, field: str, value: Any) -> None:
+    """Sets a setting, by its field. Raises InvalidArgument."""
+    holder: Any = request
+    *parents, name = field.split(".")
+    for parent in parents:
+        holder = getattr(holder, parent)
+    one = BY_FIELD[field]
+    if value == 0 and one.bound and one.bound.low > 0 and not holder.DESCRIPTOR.fields_by_name[name].has_presence:
+        raise bad_field(field, "must be at least 1, got 0")  # which the contract takes for unset
+    messages.set_field(holder, name, value, field, one.kind)
 
 
 def _set_cells(
@@ -301,45 +270,18 @@ def _of_base(field: str) -> str:
     return f"sweep.{field.removeprefix('job.')}"
 
 
-def _set_strategy(spec: sweep_pb2.SweepSpec, strategy: Any, *, has_density: bool) -> None:
-    strategy = strategy or (GRID if has_density else SEARCH)
-    match strategy:
-        case "grid":
-            spec.grid.SetInParent()
-        case RandomStrategy():
-            _set_options(spec.random, RANDOM, {"points": Kind.WHOLE, "seed": Kind.WHOLE}, strategy)
-        case "search" | SearchStrategy():
-            options = strategy if isinstance(strategy, SearchStrategy) else SearchStrategy()
-            kinds = dict.fromkeys(("min_density", "max_density", "tolerance"), Kind.NUMBER)
-            _refuse_zero(options.seeds, "sweep.spec.search.seeds")
-            _set_options(spec.search, SEARCH, {"goal": Kind.WORD, **kinds, "seeds": Kind.WHOLE}, options)
-        case "tickets" | TicketStrategy():
-            _set_tickets(spec.tickets, strategy if isinstance(strategy, TicketStrategy) else TicketStrategy())
-        case _:
-            known = f"{GRID!r}, {SEARCH!r}, {TICKETS!r}, a RandomStrategy, a SearchStrategy or a TicketStrategy"
-            rule = f"must be {known}, got {strategy!r:.100}"
-            raise bad_field("strategy", rule)
-
-
-def _set_options(message: Any, name: str, kinds: Mapping[str, Kind], options: object) -> None:
-    message.SetInParent()
-    for option, kind in kinds.items():
-        value = getattr(options, option)
+def _set_strategy(request: sweep_pb2.CreateSweepRequest, strategy: Any, *, has_density: bool) -> None:
+    given = strategy or (GRID if has_density else SEARCH)
+    if given in (SEARCH, TICKETS):
+        given = STRATEGIES[given]()
+    word = next((word for word, kind in STRATEGIES.items() if isinstance(given, kind)), given)
+    if word != GRID and word not in STRATEGIES:
+        known = f"{GRID!r}, {SEARCH!r}, {TICKETS!r}, a RandomStrategy, a SearchStrategy or a TicketStrategy"
+        raise bad_field("strategy", f"must be {known}, got {strategy!r:.100}")
+    getattr(request.sweep.spec, word).SetInParent()
+    for name, value in vars(given).items() if word != GRID else ():
         if value is not None:
-            messages.set_field(message, option, value, f"sweep.spec.{name}.{option}", kind)
-
-
-def _set_tickets(message: sweep_pb2.TicketStrategy, options: TicketStrategy) -> None:
-    _set_options(message, TICKETS, dict.fromkeys(("step", "transfer_density"), Kind.NUMBER), options)
-    for name in ("table_tasks", "transfer_sources", "transfer_targets"):
-        messages.set_field(message, name, getattr(options, name), f"sweep.spec.{TICKETS}.{name}", Kind.TEXTS)
-    controls = message.DESCRIPTOR.fields_by_name["controls"]
-    words = words_of(controls)
-    given = [options.controls] if isinstance(options.controls, str) else options.controls
-    for control in given:
-        if control not in words:
-            raise bad_field(f"sweep.spec.{TICKETS}.controls", must_be_one_of(words, str(control)[:200]))
-        message.MergeFrom(sweep_pb2.TicketStrategy(controls=[control.upper()]))
+            _set(request, f"sweep.spec.{word}.{name}", value)
 
 
 def _objectives(given: Sequence[str]) -> Iterator[sweep_pb2.Objective]:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from google.protobuf.timestamp_pb2 import Timestamp
+from sqlalchemy import LargeBinary
 
 from mvprune.sources.known_models import ModelSize
 from mvprune.v1 import artifact_pb2, job_pb2
+from mvprune_service.db.models import JOBS
 from mvprune_service.db.rows import ArtifactRow, AttemptRow, EventRow, JobRow, MetricRow
 from mvprune_service.ids import ArtifactName, AttemptName, JobName, SweepName
 
 MANIFEST = "manifest.json"
+_OF_JOB = job_pb2.Job.DESCRIPTOR.fields_by_name
+_SHARED = [name for name in JobRow._fields if name in _OF_JOB and name != "gate_results"]
+_MESSAGES = [name for name in _SHARED if isinstance(JOBS.c[name].type, LargeBinary)]
+_PLAIN = [name for name in _SHARED if name not in _MESSAGES]
+_TIMES = {
+    name: time
+    for name in JobRow._fields
+    if (time := f"{name.removesuffix('_us')}_time") in _OF_JOB and name[-3:] == "_us"
+}
 
 
 def timestamp(microseconds: int) -> Timestamp:
@@ -29,28 +40,16 @@ def model_size(size: ModelSize) -> job_pb2.ModelSize:
 
 
 def job(row: JobRow) -> job_pb2.Job:
-    """A row of jobs."""
-    result = job_pb2.Job(
-        name=str(row.name),
-        uid=row.uid,
-        display_name=row.display_name,
-        labels=row.labels,
-        state=row.state,
-        state_reason=row.state_reason,
-        attempt=row.attempt,
-        metrics=row.metrics,
-        primary_metric=row.primary_metric or "",
-        creator=row.creator,
-        etag=str(row.version),
-    )
-    result.spec.ParseFromString(row.spec)
-    result.policy.ParseFromString(row.policy)
-    result.create_time.FromMicroseconds(row.create_us)
-    result.update_time.FromMicroseconds(row.update_us)
-    if row.progress is not None:
-        result.progress.ParseFromString(row.progress)
-    if row.model_size is not None:
-        result.model_size.ParseFromString(row.model_size)
+    """A row of jobs. A column with the name of a field is that field, as it is or as a stored message; NAME_us is
+    the field NAME_time."""
+    plain = {name: value for name in _PLAIN if (value := getattr(row, name)) is not None}
+    result = job_pb2.Job(name=str(row.name), etag=str(row.version), **plain)
+    for name in _MESSAGES:
+        if (stored := getattr(row, name)) is not None:
+            getattr(result, name).ParseFromString(stored)
+    for column, name in _TIMES.items():
+        if (time_us := getattr(row, column)) is not None:
+            getattr(result, name).FromMicroseconds(time_us)
     if row.gate_results is not None:
         result.MergeFromString(row.gate_results)
     if row.artifact_sha256:
@@ -59,12 +58,6 @@ def job(row: JobRow) -> job_pb2.Job:
         result.sweep = str(SweepName(row.project, row.sweep_id))
     if row.failure_reason:
         result.failure.CopyFrom(_failure(row))
-    if row.start_us is not None:
-        result.start_time.FromMicroseconds(row.start_us)
-    if row.end_us is not None:
-        result.end_time.FromMicroseconds(row.end_us)
-    if row.expire_us is not None:
-        result.expire_time.FromMicroseconds(row.expire_us)
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 from mvprune.common.identifiers import ID_PATTERN, ID_RULE
@@ -17,14 +18,13 @@ from mvprune.spec.parameter import Kind
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.errors import Violation, bad
+from mvprune_service.api.options import check_numbers
 from mvprune_service.api.policies import check_gates
 from mvprune_service.domain.cells import Axis, Cell, Origin, Range, size
 from mvprune_service.points import bounds_of, cell_of, plain
 
 MAX_ID = 50  # characters of a sweep's id: the ids of its jobs are longer
 _SPEC, _POLICY = "sweep.spec", "sweep.policy"
-_MAX_SEEDS, _MAX_PARALLEL, _MAX_FAILED = 100, 10_000, 1_000_000
-_TOLERANCE = (0.01, 1.0)
 _SHOWN = 10  # values of an axis
 _OBJECTIVES = ("latency_ms", "encoder_nonzero", "kept_weights", "sparse_flops")  # beside those of gates
 _DENSITIES = {DENSITY, "pattern"}  # parameters that give a job its density
@@ -171,6 +171,7 @@ def read_extension(axes: Axes, request: sweep_pb2.ExtendSweepRequest) -> list[Vi
 
 def check_strategy(spec: sweep_pb2.SweepSpec, axes: Axes, max_points: int) -> Iterator[Violation]:
     """The strategy, with the axes and the base that it needs; and how many points it makes."""
+    yield from check_numbers(f"{_SPEC}.{strategy_of(spec)}", getattr(spec, strategy_of(spec)))
     named = {axis.parameter for axis in axes.axes}
     match strategy_of(spec):
         case "search":
@@ -196,7 +197,7 @@ def check_strategy(spec: sweep_pb2.SweepSpec, axes: Axes, max_points: int) -> It
 
 def _check_search(spec: sweep_pb2.SweepSpec, named: set[str]) -> Iterator[Violation]:
     field = f"{_SPEC}.search"
-    if not spec.gates:
+    if not spec.gates and not spec.HasField("max_loss"):
         rule = "must have at least one gate for a search, such as delta_accuracy>=-1 or --max-loss 1.0, got none"
         yield Violation(f"{_SPEC}.gates", rule)
     if spec.base.target_density:
@@ -212,32 +213,48 @@ def _check_search(spec: sweep_pb2.SweepSpec, named: set[str]) -> Iterator[Violat
         yield bad(field_of_base, given, f"unset; {_SEARCHED[messages.MASK_FROM]}")
     for name in sorted(named & _SEARCHED.keys()):
         yield bad(f"{_SPEC}.axes", name, f"axes of other parameters; {_SEARCHED[name]}")
-    low, high, tolerance = bounds_of(spec.search)
-    if not 0 < low < high <= 1:
-        yield bad(field, f"{low:g} and {high:g}", "min_density above 0 and below max_density, max_density at most 1")
-    if not _TOLERANCE[0] <= tolerance <= _TOLERANCE[1]:
-        yield bad(f"{field}.tolerance", tolerance, f"from {_TOLERANCE[0]:g} to {_TOLERANCE[1]:g}")
-    if not 0 <= spec.search.seeds <= _MAX_SEEDS:
-        yield bad(f"{field}.seeds", spec.search.seeds, f"from 1 to {_MAX_SEEDS}")
+    low, high, _ = bounds_of(spec.search)
+    if low >= high:
+        yield bad(field, f"{low:g} and {high:g}", "min_density below max_density")
     seeds = PARAMETERS[SEED].bound
     last = spec.base.seed + max(1, spec.search.seeds) - 1
     if seeds is not None and spec.base.seed in seeds and last not in seeds:
         yield bad(f"{_SPEC}.base.seed", spec.base.seed, f"{seeds} with {spec.search.seeds} seeds from it on")
 
 
+def gates_of_loss(spec: sweep_pb2.SweepSpec) -> list[job_pb2.Gate]:
+    """The gate that `max_loss` stands for; none where it is unset, or where there is no such gate."""
+    task = _task_of(spec)
+    is_given = spec.HasField("max_loss") and 0 <= spec.max_loss <= 100
+    if not is_given or task is None or task.primary_metric in task.kind.losses:
+        return []
+    fraction = 0.0 - float(Decimal(repr(spec.max_loss)) / 100)
+    return [job_pb2.Gate(metric=f"delta/{task.primary_metric}", min=fraction)]
+
+
+def _task_of(spec: sweep_pb2.SweepSpec) -> Task | None:
+    try:
+        return get_task(spec.base.task)
+    except UnknownTask:
+        return None  # the base's violation
+
+
 def check_question(spec: sweep_pb2.SweepSpec) -> Iterator[Violation]:
     """Gates and objectives."""
-    try:
-        task = get_task(spec.base.task)
-    except UnknownTask:
-        task = None  # the base's violation
-    as_job = job_pb2.Job(policy=job_pb2.ExecutionPolicy(gates=spec.gates))
+    yield from check_numbers(_SPEC, spec)
+    task, own = _task_of(spec), f"{_SPEC}.gates[{len(spec.gates)}]"
+    if spec.HasField("max_loss") and task is not None and (metric := task.primary_metric) in task.kind.losses:
+        rule = f"unset for {task.name}, whose metric {metric} is not counted in points"
+        yield bad(f"{_SPEC}.max_loss", spec.max_loss, f"{rule}; use a gate, such as delta_{metric}<=2")
+    gates = [*spec.gates, *gates_of_loss(spec)]
+    as_job = job_pb2.Job(policy=job_pb2.ExecutionPolicy(gates=gates))
     for field, description in check_gates(as_job, task):
-        yield Violation(field.replace("job.policy", _SPEC), description)
+        place = field.replace("job.policy", _SPEC)
+        yield Violation(f"{_SPEC}.max_loss" if place.startswith(own) else place, description)
     for index, gate in enumerate(spec.gates):
         if gate.fail_job:
             yield bad(f"{_SPEC}.gates[{index}].fail_job", "true", "unset: a gate of a sweep fails no job")
-    yield from _check_contradictions(spec.gates)
+    yield from _check_contradictions(gates)
     seen = set[str]()
     for index, objective in enumerate(spec.objectives):
         place = f"{_SPEC}.objectives[{index}]"
@@ -252,10 +269,7 @@ def check_question(spec: sweep_pb2.SweepSpec) -> Iterator[Violation]:
 
 def check_policy_of_sweep(policy: sweep_pb2.SweepPolicy, spec: sweep_pb2.SweepSpec) -> Iterator[Violation]:
     """How the sweep is run."""
-    if not 0 <= policy.parallel <= _MAX_PARALLEL:
-        yield bad(f"{_POLICY}.parallel", policy.parallel, f"from 1 to {_MAX_PARALLEL:,}")
-    if not 0 <= policy.max_failed <= _MAX_FAILED:
-        yield bad(f"{_POLICY}.max_failed", policy.max_failed, f"from 0 to {_MAX_FAILED:,}")
+    yield from check_numbers(_POLICY, policy)
     if policy.HasField("max_runtime") and policy.max_runtime.ToMicroseconds() <= 0:
         yield bad(f"{_POLICY}.max_runtime", f"{policy.max_runtime.ToSeconds()} s", "above 0 s")
     if policy.early_stop and (strategy := strategy_of(spec)) in ("search", "tickets"):

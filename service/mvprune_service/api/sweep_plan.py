@@ -18,6 +18,7 @@ from mvprune_service.api.sweep_checks import (
     check_policy_of_sweep,
     check_question,
     check_strategy,
+    gates_of_loss,
     place_of,
     place_of_value,
     read_extension,
@@ -102,6 +103,7 @@ def plan_sweep(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) ->
     plan.violations += check_policy_of_sweep(sweep.policy, spec)
     if plan.violations:
         return plan
+    spec.gates.extend(gates_of_loss(spec))
     placed = list(_placed(spec, axes))
     if not placed:
         plan.violations.append(Violation(f"{_SPEC}.exclude", "must leave at least one point, got exclusions of all"))

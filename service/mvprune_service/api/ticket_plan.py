@@ -36,7 +36,6 @@ _WHY = {  # why fields of the base must be unset
     "locked_mask.initial_weights": ", whose controls have other weights; choose them with controls",
     "locked_mask.selection": ", whose rounds compare the weights of all matrices together",
 }
-_STEPS = (0.01, 0.99)
 _LATER = "the-round-before"  # stands for a job that does not exist yet
 _AXIS = re.compile(r"sweep\.spec\.axes\[(\d+)\](?:\.values\[(\d+)\])?(.*)")
 
@@ -158,6 +157,8 @@ def _check_question(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy) ->
     for name in ("gates", "objectives"):
         if given := getattr(spec, name):
             yield bad(f"{_SPEC}.{name}[0]", given[0].metric, why)
+    if spec.HasField("max_loss"):
+        yield bad(f"{_SPEC}.max_loss", f"{spec.max_loss:g}", why)
     if spec.seeds:
         yield bad(f"{_SPEC}.seeds", sweep_pb2.SweepSpec.Seeds.Name(spec.seeds).lower(), why)
     if spec.exclude:
@@ -211,11 +212,10 @@ def _place_of_task(spec: sweep_pb2.SweepSpec, task: str) -> str:
 
 def _check_strategy(spec: sweep_pb2.SweepSpec, axes: Axes) -> Iterator[Violation]:
     strategy, place = spec.tickets, f"{_SPEC}.tickets"
-    step = strategy.step if strategy.HasField("step") else STEP
-    if not _STEPS[0] <= step <= _STEPS[1]:
-        yield bad(f"{place}.step", step, f"from {_STEPS[0]:g} to {_STEPS[1]:g}")
+    if wrong := list(check_numbers(place, strategy)):
+        yield from wrong
         return
-    yield from _check_densities(spec, axes, step)
+    yield from _check_densities(spec, axes, strategy.step if strategy.HasField("step") else STEP)
     controls = list(strategy.controls)
     if sweep_pb2.TicketStrategy.NONE in controls and len(controls) > 1:
         yield bad(f"{place}.controls", NO_CONTROL, "the only value, or one of the others")

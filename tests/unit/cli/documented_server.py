@@ -74,6 +74,7 @@ SWEEP = {
         "search": {"goal": "DENSITY", "seeds": 1},
         "objectives": [{"metric": "eval/accuracy", "direction": "MAXIMIZE"}],
         "gates": [{"metric": "delta/accuracy", "min": -0.01}],
+        "maxLoss": 1.0,
     },
     "policy": {"parallel": 4, "maxFailed": 3, "maxRuntime": "86400s", "maxGpuHours": 24},
     "labels": {"team": "search"},

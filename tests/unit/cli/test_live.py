@@ -18,7 +18,7 @@ from mvprune.v1 import job_pb2
 
 def _job(step: int = 0, phase: str = "pruning", state: str = "RUNNING", **fields: Any) -> Job:
     progress = job_pb2.Progress(phase=phase, step=step, total_steps=400, density=0.5, loss=1.0)
-    return Job(**convert.job_fields(job(state, progress=progress, **fields)), client=Client())
+    return Job(**convert.job_fields(job(state, progress=progress, **fields)), calls=Client()._core)
 
 
 def test_lines_come_at_changes_and_now_and_then() -> None:

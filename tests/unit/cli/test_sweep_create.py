@@ -15,9 +15,9 @@ from tests.unit.client.scripted_uploads import Uploads
 from mvprune.cli._commands import SETTING
 from mvprune.cli._sweep_parser import create_parser
 from mvprune.cli._sweep_values import MOST
-from mvprune.spec.parameters import PARAMETERS
-from mvprune.spec.sweep_options import PolicyOptions, RandomStrategy, SearchStrategy, TicketStrategy
-from mvprune.spec.sweep_settings import AXES, POLICY, SETTINGS
+from mvprune.spec.parameters import PARAMETERS, SETTINGS
+from mvprune.spec.sweep_choices import PolicyOptions, RandomStrategy, SearchStrategy, TicketStrategy
+from mvprune.spec.sweep_settings import AXES, POLICY
 from mvprune.v1 import sweep_pb2
 
 CREATE = ("sweep", "create", "--model", "bert-base-uncased", "--task", "sst2")
@@ -47,7 +47,7 @@ def test_the_one_line_form_is_a_search(fake: Fake, mvpctl: Mvpctl) -> None:
     assert (outcome.code, outcome.out) == (0, f"sweep s1 created: points as the search goes on; {text}\n")
     spec = fake.asked("CreateSweep").sweep.spec
     assert spec.WhichOneof("strategy") == "search"
-    assert [(gate.metric, gate.min) for gate in spec.gates] == [("delta/accuracy", -0.01)]
+    assert (spec.max_loss, [*spec.gates]) == (1.0, [])
 
 
 def test_options_with_several_values_are_axes(fake: Fake, mvpctl: Mvpctl, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_settings_are_sent(fake: Fake, mvpctl: Mvpctl) -> None:
     request = sent(fake, mvpctl, "sweep", "create", "--model", "m", "--task", "squad", *words)
     assert (request.sweep_id, request.request_id, request.validate_only) == ("mine", "once", True)
     spec, policy = request.sweep.spec, request.sweep.policy
-    assert [gate.metric for gate in spec.gates] == ["eval/f1", "delta/f1"]
+    assert ([gate.metric for gate in spec.gates], spec.max_loss) == (["eval/f1"], 2)
     assert [one.metric for one in spec.objectives] == ["eval/f1", "bytes"]
     search = spec.search
     assert (search.goal, search.min_density, search.max_density, search.tolerance, search.seeds) == (
@@ -182,7 +182,6 @@ def test_sparsity_is_the_same_as_density(fake: Fake, mvpctl: Mvpctl) -> None:
             "sweep.spec.base.locked_mask.warmup (--warmup): must be unset",
         ),
         ("--density 0.5 --strategy tickets --download x", "--download: must be unset with tickets"),
-        ("--max-loss 101", "max_loss (--max-loss): must be from 0 to 100 points, got 101.0"),
         ("--objective bytes", "sweep.spec.objectives[0] (--objective): must be max or min and a metric"),
         ("--gate f1", "sweep.spec.gates[0] (--gate): must be METRIC>=NUMBER"),
         ("--seed-policy best", "sweep.spec.seeds (--seed-policy): must be one of mean, worst, got 'best'"),
@@ -210,7 +209,7 @@ def test_a_model_is_needed(mvpctl: Mvpctl) -> None:
         ("sweep.spec.points[0].density", "sweep.spec.points[0].density (--point)"),
         ("sweep.spec.exclude[0]", "sweep.spec.exclude[0] (--without)"),
         ("sweep.spec.gates[0]", "sweep.spec.gates[0] (--gate)"),
-        ("sweep.spec.gates[1]", "sweep.spec.gates[1] (--max-loss)"),
+        ("sweep.spec.max_loss", "sweep.spec.max_loss (--max-loss)"),
         ("sweep.spec.objectives[0].metric", "sweep.spec.objectives[0].metric (--objective)"),
         ("sweep.spec.base.target_density", "sweep.spec.base.target_density (--density)"),
         ("sweep.spec.base.training.learning_rate", "sweep.spec.base.training.learning_rate (--learning-rate)"),

@@ -17,9 +17,9 @@ from tests.unit.client.scripted_sweeps import created
 from mvprune import InvalidArgument
 from mvprune.cli._jobfile import read
 from mvprune.cli._sweep_file import read_section
-from mvprune.spec.parameters import PARAMETERS
+from mvprune.spec.parameters import PARAMETERS, SETTINGS
 from mvprune.spec.schema import schema
-from mvprune.spec.sweep_settings import AXES, SETTINGS
+from mvprune.spec.sweep_settings import AXES
 from mvprune.v1 import sweep_pb2
 
 SWEEP = """\
@@ -84,7 +84,7 @@ def test_what_a_file_says(fake: Fake, mvpctl: Mvpctl, file: Path) -> None:
     assert spec.points[0]["model"] == "small"
     assert dict(spec.points[1].items())["teacher"] is None
     assert dict(spec.exclude[0].items()) == {"method": "magnitude", "density": 0.03}
-    assert [gate.metric for gate in spec.gates] == ["bytes", "delta/accuracy"]
+    assert ([gate.metric for gate in spec.gates], spec.max_loss) == (["bytes"], 1)
     assert [one.metric for one in spec.objectives] == ["eval/accuracy", "bytes"]
     assert (policy.parallel, policy.max_runtime.seconds, policy.reuse) == (2, 8 * 3600, True)
 
@@ -99,7 +99,7 @@ def test_options_outweigh_the_file(fake: Fake, mvpctl: Mvpctl, file: Path) -> No
     assert (found.spec.base.seed, found.policy.parallel, found.policy.reuse) == (7, 9, True)
     assert not found.spec.base.training.HasField("learning_rate")
     assert dict(found.labels) == {"team": "search", "x": "y"}
-    assert [gate.metric for gate in found.spec.gates] == ["bytes", "eval/f1", "delta/accuracy"]
+    assert [gate.metric for gate in found.spec.gates] == ["bytes", "eval/f1"]
     assert [point["density"] for point in found.spec.points if "density" in point] == [1, 0.5]
 
 
@@ -174,7 +174,6 @@ def test_a_file_has_one_sweep(mvpctl: Mvpctl, file: Path) -> None:
         ("{density: [0.1], controls: [shufled]}", "2:35", "sweep.controls: must be one of random_mask, "),
         ("{objectives: max f1}", "2:21", "sweep.objectives: must be a list of texts, got 'max f1'"),
         ("{max_runtime: 2 hours}", "2:22", "sweep.max_runtime: must be seconds, or a number with s, m, h or d"),
-        ("{max_loss: 101}", "2:19", "sweep.max_loss: must be from 0 to 100 points, got 101"),
         (
             "{density: [0.1], strategy: grid, seeds: 2}",
             "2:48",
@@ -201,7 +200,7 @@ def test_mistakes_with_their_place(mvpctl: Mvpctl, file: Path, section: str, pla
         ("sweep.spec.points[2].density", "sweep.spec.points[2].density (--point)"),
         ("sweep.spec.exclude[0].method", "FILE:15:16: sweep.without[0].method"),
         ("sweep.spec.gates[0]", "FILE:5:9: gates[0]"),
-        ("sweep.spec.gates[1]", "FILE:16:13: sweep.max_loss"),
+        ("sweep.spec.max_loss", "FILE:16:13: sweep.max_loss"),
         ("sweep.spec.objectives[1]", "FILE:17:30: sweep.objectives[1]"),
         ("sweep.spec.seeds", "FILE:18:16: sweep.seed_policy"),
         ("sweep.policy.parallel", "sweep.policy.parallel (--parallel)"),

@@ -137,7 +137,7 @@ def test_a_search_is_the_default_where_no_density_is_given(fake: Fake, client: C
     spec = sent(fake, client, model="m", task="sst2", max_loss=1.5).sweep.spec
     assert (spec.WhichOneof("strategy"), spec.search.goal, spec.search.seeds) == ("search", 1, 1)
     assert not spec.search.HasField("min_density")
-    assert [(gate.metric, gate.min) for gate in spec.gates] == [("delta/accuracy", -0.015)]
+    assert (spec.max_loss, [*spec.gates]) == (1.5, [])
     strategy = SearchStrategy("latency", min_density=0.02, max_density=0.4, tolerance=0.1, seeds=3)
     spec = sent(fake, client, model="m", task="squad", gates=["f1>=80"], strategy=strategy).sweep.spec
     found = spec.search
@@ -151,21 +151,6 @@ def test_a_random_sweep_draws_from_ranges(fake: Fake, client: Client) -> None:
     spec = sent(fake, client, model="m", task="sst2", axes=axes, strategy=RandomStrategy(20, seed=3)).sweep.spec
     assert (spec.random.points, spec.random.seed) == (20, 3)
     assert spec.axes[0].range == sweep_pb2.Range(min=1e-5, max=1e-4, log=True)
-
-
-def test_max_loss_is_of_the_primary_metric_of_one_task(fake: Fake, client: Client) -> None:
-    gates = sent(fake, client, model="m", train="server:/t", validation="server:/v", max_loss=2.9).sweep.spec.gates
-    assert [(gate.metric, gate.min) for gate in gates] == [("delta/accuracy", -0.029)]
-    assert sent(fake, client, model="m", task="squad", max_loss=0).sweep.spec.gates[0].metric == "delta/f1"
-    assert refusal(client, model="m", task="wikitext-2", max_loss=1) == {
-        "max_loss": "must be unset for wikitext-2, whose metric perplexity is not counted in points, got 1; "
-        "use a gate, such as delta_perplexity<=2"
-    }
-    fields = refusal(client, model="m", axes={"task": ["sst2", "mrpc"]}, max_loss=1)
-    assert "must be used with one task" in fields["max_loss"]
-    assert "sst2" in refusal(client, model="m", task="sst3", max_loss=1)["sweep.spec.base.task"]
-    for wrong in (-1, 101, math.nan, True, "1"):
-        assert "must be from 0 to 100 points" in refusal(client, model="m", task="sst2", max_loss=wrong)["max_loss"]
 
 
 def test_tickets_take_tasks_densities_and_seeds_and_only_rewind_of_the_methods(fake: Fake, client: Client) -> None:

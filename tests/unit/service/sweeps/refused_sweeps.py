@@ -208,15 +208,15 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "a search from large to small": (
         SEARCH | {"search": {"min_density": 0.5, "max_density": 0.1}},
-        {"sweep.spec.search": "below max_density, max_density at most 1, got '0.5 and 0.1'"},
+        {"sweep.spec.search": "must be min_density below max_density, got '0.5 and 0.1'"},
     ),
     "a search from nothing": (
         SEARCH | {"search": {"min_density": 0}},
-        {"sweep.spec.search": "min_density above 0"},
+        {"sweep.spec.search.min_density": "must be above 0, at most 1, got 0"},
     ),
     "a search between what is no number": (
         SEARCH | {"search": {"min_density": "NaN", "tolerance": "NaN"}},
-        {"sweep.spec.search": "got 'nan and 0.5'", "sweep.spec.search.tolerance": "got nan"},
+        {"sweep.spec.search.min_density": "got nan", "sweep.spec.search.tolerance": "got nan"},
     ),
     "a search of every density": (
         SEARCH | {"search": {"tolerance": 1e-9}},
@@ -233,6 +233,18 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "a search that excludes all": (
         SEARCH | {"axes": [{"parameter": "method", "values": ["movement"]}], "exclude": [{"method": "movement"}]},
         {"sweep.spec.exclude": "must leave at least one point, got exclusions of all"},
+    ),
+    "a loss of more than everything": (
+        {"axes": [DENSITY], "max_loss": 101},
+        {"sweep.spec.max_loss": "must be from 0 to 100, got 101"},
+    ),
+    "a loss that a gate names too": (
+        {"axes": [DENSITY], "max_loss": 1, "gates": [{"metric": "delta/accuracy", "min": -0.02}]},
+        {"sweep.spec.max_loss": "must be given once with min, got 'delta/accuracy'"},
+    ),
+    "a loss of what is not counted in points": (
+        {"axes": [DENSITY], "max_loss": 1, "base": BASE | {"task": "wikitext-2"}},
+        {"sweep.spec.max_loss": "is not counted in points, got 1.0; use a gate, such as delta_perplexity<=2"},
     ),
     "contradicting gates": (
         {

@@ -14,7 +14,7 @@ from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.search import most_steps
 from mvprune_service.points import ladder_of
 
-from .gym import Gym, Quality
+from .gym import BASE, Gym, Quality
 
 SEARCH: dict[str, Any] = {"search": {}, "gates": [{"metric": "delta/accuracy", "min": -0.01}]}
 METHODS = [{"parameter": "method", "values": ["movement", "magnitude"]}]
@@ -40,6 +40,18 @@ async def test_the_smallest_density_that_passes_is_found_in_few_runs(make: Calla
     best = (await gym.points())[done.recommendation.point - 1]
     assert best.target_density == min(density for density in densities if density >= 0.03)
     assert (done.state, done.state_reason) == (done.SUCCEEDED, "")
+
+
+@pytest.mark.parametrize(
+    ("task", "points", "gate"),
+    [("sst2", 1.0, ("delta/accuracy", -0.01)), ("squad", 2.9, ("delta/f1", -0.029)), ("squad", 0, ("delta/f1", 0.0))],
+)
+async def test_a_loss_in_points_is_a_gate_of_the_primary_metric(
+    make: Callable[[Quality], Gym], task: str, points: float, gate: tuple[str, float]
+) -> None:
+    sweep = await make(falls_below(0.03)).create(search={}, max_loss=points, base=BASE | {"task": task})
+    assert sweep.spec.max_loss == points
+    assert [(one.metric, one.min) for one in sweep.spec.gates] == [gate]
 
 
 @pytest.mark.parametrize(("seeds", "passes"), [("MEAN", True), ("WORST", False)])
