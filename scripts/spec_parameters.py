@@ -118,6 +118,7 @@ def _parameter(field: Any, path: str, methods: tuple[str, ...]) -> Parameter:
         methods=methods,
         is_common=note.place == parameter_pb2.Parameter.COMMON,
         by_name=note.place == parameter_pb2.Parameter.SET,
+        key=note.manifest_key,
     )
 
 

@@ -43,6 +43,7 @@ with needs("mvprune_core", "worker"):
     from mvprune_core.schedule import RunTooShort, Schedule
     from mvprune_core.settings import Training
     from mvprune_core.sources import load_task
+    from mvprune_core.spec import Spec
 
 __all__ = [
     "L0",
@@ -71,6 +72,7 @@ __all__ = [
     "SharedBaseline",
     "SoftMovement",
     "SparseMomentum",
+    "Spec",
     "Stopped",
     "Teacher",
     "TopV",

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
 
-from mvprune.artifact import WEIGHTS_FILE, Accounting, Coding, DatasetSource, LayerCount, ResultInfo
+from mvprune.artifact import WEIGHTS_FILE, Accounting, DatasetSource, LayerCount, ResultInfo
 from mvprune.artifact.history import History
+from mvprune.spec.parameters import PARAMETERS
+from mvprune.spec.run_options import RunOptions
 from mvprune_core.accounting import account
-from mvprune_core.plan import ResolvedRun
+from mvprune_core.resolved import ResolvedRun
 from mvprune_core.result import Result, versions
 from mvprune_core.run import CompressionRun
+from mvprune_core.spec import Spec
 from mvprune_core.stages import Baseline, Folded, Masked
-
-_KEYS = {"lr_density_exponent": "learning_rate_growth"}  # of options whose key in manifests is another
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,13 @@ class Assembly:
             both = evaluated.keys() & dense.keys()
             metrics |= {f"delta/{name}": evaluated[name] - dense[name] for name in evaluated if name in both}
             phases = [*self.baseline.history, *phases]
+        used = run.used(folded.coding, trimmed=folded.trimmed)
         return Result(
             model=folded.loaded.model,
             tokenizer=folded.loaded.tokenizer,
             pruned=folded.pruned,
-            info=_info(run, _spec(run, folded.coding, trimmed=folded.trimmed), metrics, counts, self.run.notes.texts),
+            info=_info(run, used, metrics, counts, self.run.notes.texts),
+            used=used,
             history=History(tuple(phases), *self.masked.original.after(self.masked.masks.matrices)),
             coding=folded.coding,
             base=run.base,
@@ -90,7 +93,7 @@ def draft(run: ResolvedRun, model: nn.Module, pruned: Sequence[str], notes: Sequ
     accounting, layers = account(model, pruned, run.density)
     return _info(
         run,
-        _spec(run, run.coding, trimmed=run.trim_positions),
+        run.used(run.spec.coding, trimmed=run.spec.trim_positions),
         {f"eval/{run.data.task.primary_metric}": 0.0},
         (accounting, layers),
         notes,
@@ -99,14 +102,14 @@ def draft(run: ResolvedRun, model: nn.Module, pruned: Sequence[str], notes: Sequ
 
 def _info(
     run: ResolvedRun,
-    spec: Mapping[str, Any],
+    used: Spec,
     metrics: Mapping[str, float],
     counts: tuple[Accounting, tuple[LayerCount, ...]],
     notes: Sequence[str],
 ) -> ResultInfo:
     data = run.data
     return ResultInfo(
-        spec=spec,
+        spec=_recorded(run, used),
         model=run.model,
         dataset=DatasetSource(data.task.name, data.fingerprint, len(data.train), len(data.validation)),
         metrics=metrics,
@@ -114,22 +117,21 @@ def _info(
         accounting=counts[0],
         layers=counts[1],
         versions=versions(),
-        seed=run.seed,
+        seed=used.seed,
         notes=(*data.columns, *notes),
     )
 
 
-def _spec(run: ResolvedRun, coding: Coding, *, trimmed: bool) -> Mapping[str, Any]:
-    """The arguments of the run with all defaults, for the artifact's manifest; coding and trimming as they are."""
-    training = asdict(run.settings).items()
+def _recorded(run: ResolvedRun, used: Spec) -> Mapping[str, Any]:
+    """The options that were used, for the artifact's manifest."""
     spec: dict[str, Any] = {
         "model": run.source.name,
         "model_revision": run.source.revision,
         "task": run.data.task.name,
         "method": {run.method.name: asdict(run.method)},  # type: ignore[call-overload]
-        "target_density": run.density,
-        "training": {_KEYS.get(name, name): value for name, value in training if value is not None},
-        "seed": run.seed,
+        "training": _with_keys({name: value for name, value in asdict(run.settings).items() if value is not None}),
+        **_with_keys({one.name: value for one in fields(RunOptions) if (value := getattr(used, one.name))}),
+        "seed": used.seed,
     }
     if run.teacher is not None:
         named = {
@@ -141,20 +143,9 @@ def _spec(run: ResolvedRun, coding: Coding, *, trimmed: bool) -> Mapping[str, An
         source = run.given_mask.source
         digest = run.given_mask.sha256
         spec["mask_from"] = {"model": source.name, "revision": source.revision, "sha256": digest}
-    spec |= {"values": coding.values.value, "embeddings": coding.embeddings.value}
-    optional = {
-        "pattern": "" if run.pattern is None else str(run.pattern),
-        "structure": run.structure and run.structure.structure,
-        "structure_density": run.structure and run.structure.density,
-        "structure_block_size": run.structure and run.structure.block_size,
-        "structure_fill": run.structure and run.structure.fill,
-        "include": list(run.include),
-        "exclude": list(run.exclude),
-        "allow_density_miss": run.allow_density_miss,
-        "keep_fine_tuned": run.keep_fine_tuned,
-        "trim_vocabulary": run.trim_vocabulary,
-        "trim_positions": trimmed,
-        "target_bytes": run.target_bytes,
-        "delta": run.delta,
-    }
-    return spec | {name: value for name, value in optional.items() if value}
+    return spec
+
+
+def _with_keys(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by their keys in manifests."""
+    return {PARAMETERS[name].manifest_key: value for name, value in options.items()}

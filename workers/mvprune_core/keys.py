@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from mvprune_core.models import description_digest
-from mvprune_core.plan import ResolvedRun
+from mvprune_core.resolved import ResolvedRun
 from mvprune_core.result import model_source, versions
 from mvprune_core.storage import identity
 from mvprune_core.tasks.classes import class_names
@@ -33,11 +33,12 @@ class RunKeys:
 def run_keys(run: ResolvedRun) -> RunKeys:
     """The keys of a run. They also depend on the number of threads and on the versions of the packages."""
     settings = asdict(run.settings)
+    del settings["preset"]  # the epochs replace it
     data = [run.data.task.name, run.data.fingerprint]
     base = [
         [run.model.sha256, _options(run.config), run.tokenizer],
         data,
-        [run.seed, str(run.device), torch.get_num_threads(), versions(), run.train.padding_side],
+        [run.spec.seed, str(run.device), torch.get_num_threads(), versions(), run.train.padding_side],
     ]
     exponent = settings.pop("lr_density_exponent")  # the dense model does not depend on it
     dense = identity(base, settings)
@@ -45,15 +46,16 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     named = source and [model_source(source).sha256, description_digest(source)]
     teacher = run.teacher and [named, asdict(replace(run.teacher, model=None))]
     # In a run of one epoch or more, the teacher reads all examples.
-    batches = run.settings.passes(len(run.train)) < 1 and [run.settings.batch_size, run.seed, run.total_steps]
+    batches = run.settings.passes(len(run.train)) < 1 and [run.settings.batch_size, run.spec.seed, run.total_steps]
     read = [settings["max_length"], run.max_length, settings["precision"]]
     read += [run.tokenizer, class_names(run.config), batches]
     logits = identity([named, *data], read)
     # After running out of memory, a run resumes with more accumulation steps.
     del settings["accumulation_steps"]
     mask = run.given_mask and run.given_mask.sha256
-    groups = [run.pattern and str(run.pattern), run.structure and asdict(run.structure)]
-    options = [run.method.name, repr(run.method), run.density, groups, run.include, run.exclude, teacher, mask]
+    spec = run.spec
+    groups = [spec.structure, spec.structure_density, spec.structure_block_size, spec.structure_fill, spec.pattern]
+    options = [run.method.name, repr(run.method), run.density, groups, spec.include, spec.exclude, teacher, mask]
     return RunKeys(dense, logits if named else dense, identity(base, settings, exponent, options))
 
 

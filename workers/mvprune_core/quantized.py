@@ -12,8 +12,8 @@ from mvprune.artifact import Coding, Values, round_values
 from mvprune.artifact.base import Base
 from mvprune.data.tasks import Task
 from mvprune_core.divergence import divergence
-from mvprune_core.plan import ResolvedRun
 from mvprune_core.positions import can_trim_positions, rows_for, trim_positions
+from mvprune_core.resolved import ResolvedRun
 from mvprune_core.stages import Folded
 from mvprune_core.state import load_tensors, tensors_of
 from mvprune_core.target_size import (
@@ -115,13 +115,13 @@ def fit_target(
     Raises:
         CompressionError: TARGET_NOT_REACHED, nothing fits.
     """
-    loaded, task, target = folded.loaded, run.data.task, run.target_bytes or 0
+    loaded, task, target = folded.loaded, run.data.task, run.spec.target_bytes or 0
     rows = rows_for(loaded.model, run.max_length) if can_trim_positions(loaded.model) else None
     is_trimmable = rows is not None and not folded.trimmed
     words = Words.unread(loaded.model).read_by(run.train)
     sizes = Sizes(loaded.model, folded.pruned, words, others, rows if is_trimmable else None)
     made = storages(
-        CANDIDATES if run.may_quantize_weights else (folded.coding.values,),
+        CANDIDATES if run.spec.weight_dtype is None else (folded.coding.values,),
         (False, True) if is_trimmable else (folded.trimmed,),
     )
     ways = [sizes.finer(way, target) for way in made]

@@ -18,6 +18,7 @@ from mvprune.artifact.history import History
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.models import Loaded, Source
 from mvprune_core.reopening import Sample, check_artifact
+from mvprune_core.spec import Spec
 
 _PACKAGES = ("mvprune", "torch", "transformers", "numpy", "safetensors")
 
@@ -31,6 +32,7 @@ class Result:
         tokenizer: its tokenizer.
         pruned: names of the pruned weights in its state dict.
         info: provenance, metrics and counts, as they stand in the artifact's manifest.
+        used: what the run was asked for, with every option that was used.
         history: curves, evaluations and distributions, as they stand in the artifact's history.json.
         coding: how the artifact stores the floats; the model's are rounded to it.
         base: the base model, for a delta artifact.
@@ -41,6 +43,7 @@ class Result:
     tokenizer: Any
     pruned: tuple[str, ...]
     info: ResultInfo
+    used: Spec
     history: History
     coding: Coding
     base: Base | None

@@ -43,10 +43,10 @@ from mvprune_core.metrics import import_packages_beside
 from mvprune_core.models import Loaded, load_model
 from mvprune_core.notes import Notes
 from mvprune_core.optimization import build_optimizer
-from mvprune_core.plan import ResolvedRun
 from mvprune_core.plateau import above_constant, notes_on_loss, notes_on_result
 from mvprune_core.positions import trim_positions
 from mvprune_core.quantized import fit_target, quantize_embeddings
+from mvprune_core.resolved import ResolvedRun
 from mvprune_core.stages import Baseline, Folded, Masked, SizesBefore, Trained
 from mvprune_core.state import digest_of, load_tensors, tensors_of
 from mvprune_core.storage import Cache, Checkpoints
@@ -144,7 +144,7 @@ class CompressionRun:
             run.method,
             density=run.density,
             total_steps=run.total_steps,
-            seed=run.seed,
+            seed=run.spec.seed,
             layers=layers,
             given=None if given is None else given.masks,
             selector=run.selector,
@@ -159,7 +159,7 @@ class CompressionRun:
         run, model = self.resolved, loaded.model
         values = {name: value.clone() for name, value in tensors_of(model).items()}
         # Not the run's method: the gates of some methods change the weights.
-        options: dict[str, Any] = {"density": run.density, "total_steps": run.total_steps, "seed": run.seed}
+        options: dict[str, Any] = {"density": run.density, "total_steps": run.total_steps, "seed": run.spec.seed}
         masks = Masks(model, Magnitude(), layers=layers, **options)
         original = Distributions(masks.matrices)
         masks.finalize()
@@ -175,14 +175,14 @@ class CompressionRun:
             before = replace(before, flops=self._flops(loaded.model, names)[0])
             names, note = remove_structures(loaded.model, run.structures, names)
             self.notes.add(note)
-        if run.trim_vocabulary:
+        if run.spec.trim_vocabulary:
             self.notes.add(trim_vocabulary(loaded.model, loaded.tokenizer, (run.train, run.validation)))
-        if run.trim_positions:
+        if run.spec.trim_positions:
             self.notes.add(trim_positions(loaded.model, loaded.tokenizer, run.max_length))
         parameters = dict(loaded.model.named_parameters())
         kept = sum(int(torch.count_nonzero(parameters[name])) for name in names)
         try:
-            round_values(loaded.model, names, run.coding, run.base)
+            round_values(loaded.model, names, run.spec.coding, run.base)
         except ArtifactError as error:
             raise CompressionError(
                 Reason.NAN_LOSS,
@@ -197,10 +197,10 @@ class CompressionRun:
             masked.steps,
             pruned=names,
             before=before,
-            coding=run.coding,
+            coding=run.spec.coding,
             density=density,
             kept=kept,
-            trimmed=run.trim_positions,
+            trimmed=run.spec.trim_positions,
         )
 
     def _filled_density(self, masks: Masks) -> float:
@@ -217,7 +217,7 @@ class CompressionRun:
         accounting, layers = self.count(folded)
         # int4 has no place for the small weights of a row: that is what was asked for, and no failure of the training.
         is_coarse = folded.coding.values is Values.INT4
-        if not (run.allow_density_miss or run.is_kept):
+        if not (run.spec.allow_density_miss or run.is_kept):
             remedy = "take more steps, store finer values"
             kept = folded.kept if is_coarse else accounting.kept_weights
             check_density(folded.density, kept, accounting.prunable_weights, remedy)
@@ -258,11 +258,11 @@ class CompressionRun:
         """
         run = self.resolved
         metrics, notes = self._evaluate(folded)
-        if run.target_bytes is not None:
+        if run.spec.target_bytes is not None:
             size = self.group.broadcast(others(folded, metrics) if self.group.rank == 0 else 0)
             folded, metrics, chosen = fit_target(folded, metrics, run, self._remeasure, self._outputs, size)
             self.notes.add(*chosen)
-        elif run.may_quantize_embeddings:
+        elif run.spec.embedding_dtype is None:
             folded, metrics, chosen = quantize_embeddings(folded, metrics, run, self._remeasure)
             self.notes.add(*chosen)
         self.callback.on_evaluate("pruning", folded.steps, metrics)
@@ -323,7 +323,7 @@ class CompressionRun:
     def _measure(self, loaded: Loaded, curve: Curve, step: int) -> Measurement:
         run, digest = self.resolved, None
         # The last model that was evaluated in training, or the best one, is the result if it is stored as it is.
-        if run.settings.evaluate_every and (curve.phase == "dense" or run.coding == _EXACT):
+        if run.settings.evaluate_every and (curve.phase == "dense" or run.spec.coding == _EXACT):
             digest = digest_of(loaded.model)
         found = self._measured.get(digest)
         if found is None:
@@ -381,7 +381,7 @@ class CompressionRun:
             examples=run.train,
             settings=run.settings,
             curve=curve,
-            seed=run.seed,
+            seed=run.spec.seed,
             callback=self.callback,
             masks=masks,
             distillation=distillation,
@@ -419,7 +419,7 @@ class CompressionRun:
             teacher, examples = self._train_dense().loaded, run.train
         else:
             teacher, examples = load_for_logits(run.named_teacher, run, self.cache)
-        which = trained_on(run.train.lengths, run.settings.batch_size, run.seed, run.total_steps)
+        which = trained_on(run.train.lengths, run.settings.batch_size, run.spec.seed, run.total_steps)
         model, outputs = teacher.model.to(run.device), run.objective.outputs
         with self._counted("teaching", model, len(which)):
             found = compute_teacher_logits(
@@ -428,7 +428,7 @@ class CompressionRun:
         return reorder_classes(found, outputs, run.class_order(teacher.config), run.class_order(run.config))
 
     def _load_student(self) -> Loaded:
-        return load_model(self.resolved.source, self.resolved.objective, self.resolved.seed)
+        return load_model(self.resolved.source, self.resolved.objective, self.resolved.spec.seed)
 
     def _take_student(self) -> Loaded:
         """The original model: the loaded one the first time, then read again."""

@@ -96,44 +96,33 @@ class Training:
         usual_rate = next(narrow, task.learning_rate)
         batch_size = self.batch_size or task.batch_size
         usual_epochs = epochs_of(task, None if self.max_steps else examples, batch_size, self.preset or "short")
-        given = asdict(self)
-        del given["preset"]  # epochs replace it
-        given |= {
+        filled = {
+            "preset": None,
             "epochs": self.epochs or usual_epochs,
             "batch_size": batch_size,
             "learning_rate": self.learning_rate or usual_rate,
             "weight_decay": task.weight_decay if self.weight_decay is None else self.weight_decay,
             "max_length": self.max_length or task.max_length,
         }
-        return Settings(**given)
+        return Settings(**asdict(self) | filled)
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(Training):
     """Training settings with all defaults, see `Training`.
 
-    `epochs` is used if `max_steps` is None. None in another field means never, or the task's primary metric.
+    `epochs` replaces `preset`, and is used if `max_steps` is None. None in another field means never, or the task's
+    primary metric.
     """
 
-    max_steps: int | None
     epochs: float
     batch_size: int
     learning_rate: float
     weight_decay: float
     max_length: int
-    accumulation_steps: int
-    precision: Precision
-    train_embeddings: bool
-    dropout: bool
-    compile: bool
-    gradient_checkpointing: bool
-    deterministic: bool
-    evaluate_every: int | None
-    patience: int | None
-    keep_best: bool
-    best_metric: str | None
-    lr_warmup: float
-    lr_density_exponent: float
+
+    def __post_init__(self) -> None:
+        """Both `max_steps` and `epochs` are set; what was given is checked."""
 
     def lr_multiplier(self, step: int, total_steps: int, decay: float | None = None) -> float:
         """Factor of the learning rates in update `step` (from 0): linear warmup to 1, then linear decay towards 0.

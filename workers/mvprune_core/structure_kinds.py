@@ -11,6 +11,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact.structures import Structures, find_layers, find_structures, shares_layers
+from mvprune.spec.run_options import RunOptions
 from mvprune.spec.structures import BLOCK_SIZE, Part, problem_with_selection, problem_with_structure
 from mvprune.spec.structures import KINDS as REMOVED
 from mvprune_core.blocks import BlocksAndUnits, check_block_size
@@ -24,28 +25,6 @@ Structure = Literal["heads", "units", "heads_and_units", "blocks_and_units", "la
 
 
 @dataclass(frozen=True)
-class StructureOptions:
-    """The options of a run that prunes structures.
-
-    Attributes:
-        structure: what is pruned.
-        density: fraction of the weights whose structures stay, if weights are pruned inside these.
-        block_size: rows and columns of a block, if blocks are pruned.
-        fill: whether heads and units with some blocks have all their weights again once the density is reached.
-    """
-
-    structure: Structure
-    density: float | None = None
-    block_size: int | None = None
-    fill: bool = False
-
-    @property
-    def kind(self) -> StructureKind:
-        """What the structure stands for."""
-        return KINDS[self.structure]
-
-
-@dataclass(frozen=True)
 class StructureKind:
     """What a word of `structure` stands for.
 
@@ -55,23 +34,22 @@ class StructureKind:
         block_size: rows and columns of a block by default, if blocks are pruned.
     """
 
-    select: Callable[[nn.Module, Sequence[Structures], StructureOptions], Selector]
+    select: Callable[[nn.Module, Sequence[Structures], RunOptions], Selector]
     find: Callable[[nn.Module], Iterable[Structures]] = find_structures
     block_size: int | None = None
 
 
-def _heads_and_units(model: nn.Module, structures: Sequence[Structures], _: StructureOptions) -> Selector:
+def _heads_and_units(model: nn.Module, structures: Sequence[Structures], _: RunOptions) -> Selector:
     return WholeStructures(model, structures)
 
 
-def _blocks_and_units(model: nn.Module, structures: Sequence[Structures], options: StructureOptions) -> Selector:
-    if options.block_size is None:
-        raise TypeError("blocks have a size")
-    check_block_size(options.block_size, structures)
-    return BlocksAndUnits(model, structures, options.block_size, fills=options.fill)
+def _blocks_and_units(model: nn.Module, structures: Sequence[Structures], options: RunOptions) -> Selector:
+    size = options.structure_block_size or BLOCK_SIZE
+    check_block_size(size, structures)
+    return BlocksAndUnits(model, structures, size, fills=options.structure_fill)
 
 
-def _layers(_: nn.Module, structures: Sequence[Structures], __: StructureOptions) -> Selector:
+def _layers(_: nn.Module, structures: Sequence[Structures], __: RunOptions) -> Selector:
     return WholeLayers(structures)
 
 
@@ -87,23 +65,23 @@ KINDS: Mapping[Structure, StructureKind] = MappingProxyType(
 
 
 def new_selector(
-    model: nn.Module, structures: Sequence[Structures], options: StructureOptions, density: float | None
+    model: nn.Module, structures: Sequence[Structures], structure: Structure, options: RunOptions
 ) -> Selector:
     """What selects among the structures, and among the weights inside them if these are to be sparse.
 
     Args:
         model: the model, before anything is removed.
         structures: those that may be removed.
-        options: what is pruned.
-        density: fraction of the weights to keep.
+        structure: what is pruned.
+        options: of the run.
 
     Raises:
         CompressionError: UNSUPPORTED_ARCHITECTURE, blocks do not fit the heads.
     """
-    whole = options.kind.select(model, structures, options)
-    if options.density is None or density is None:
+    whole = KINDS[structure].select(model, structures, options)
+    if options.structure_density is None or options.density is None:
         return whole
-    return SparseStructures(whole, structures, density, options.density)
+    return SparseStructures(whole, structures, options.density, options.structure_density)
 
 
 def pruned_structures(

@@ -11,9 +11,10 @@ from mvprune_core.distillation import shape_in_words
 from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.forward import padding_side
 from mvprune_core.models import Loaded, Source, load_model
-from mvprune_core.plan import ResolvedRun, input_length
+from mvprune_core.plan import input_length
 from mvprune_core.precision import with_length_buckets
 from mvprune_core.probes import probes
+from mvprune_core.resolved import ResolvedRun
 from mvprune_core.storage import Cache
 from mvprune_core.tasks.heads import is_probability
 from mvprune_core.token_cache import cached_examples, tokenizer_digest
@@ -26,7 +27,7 @@ def load_for_logits(source: Source, run: ResolvedRun, cache: Cache) -> tuple[Loa
         CompressionError: INVALID_MODEL, it is not fine-tuned for the task, or its tokens differ from the student's in a
             task over tokens; UNSUPPORTED_ARCHITECTURE.
     """
-    teacher = load_model(source, run.objective, run.seed)
+    teacher = load_model(source, run.objective, run.spec.seed)
     if not teacher.fine_tuned:
         raise CompressionError(
             Reason.INVALID_MODEL,
@@ -62,7 +63,7 @@ def load_for_hidden_states(source: Source, run: ResolvedRun) -> Loaded:
     Raises:
         CompressionError: INVALID_MODEL, its architecture, size, tokenizer or input length is not the student's.
     """
-    teacher = load_model(source, run.objective, run.seed)
+    teacher = load_model(source, run.objective, run.spec.seed)
     shape, expected = shape_in_words(teacher.config), shape_in_words(run.config)
     if shape != expected:
         wrong = f"is {shape}, the student {expected}"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from google.protobuf.json_format import MessageToDict
@@ -20,7 +18,6 @@ from mvprune.artifact.header import open_header
 from mvprune.common.excerpts import hidden, with_discreet_errors
 from mvprune.common.units import percent
 from mvprune.data.loading import Columns, find_task_files
-from mvprune.data.phases import Phase
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.export import export
 from mvprune.sources.references import (
@@ -34,16 +31,16 @@ from mvprune.sources.references import (
 )
 from mvprune.sources.schemes import shown
 from mvprune.spec.annotations import manifest_key
+from mvprune.spec.parameters import PARAMETERS
+from mvprune.spec.run_options import RunOptions
 from mvprune.v1 import job_pb2
 from mvprune_core import (
     METHODS,
-    Callback,
     CompressionError,
-    Method,
-    Progress,
     Reason,
     RunTooShort,
     SharedBaseline,
+    Spec,
     Teacher,
     Training,
     find_model,
@@ -54,19 +51,15 @@ from mvprune_core.given_masks import find_mask
 from mvprune_core.group import ALONE, Group
 from mvprune_core.models import Source
 from mvprune_workers.disk import check_disk
-from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
+from mvprune_workers.events import TrainerEvent
 from mvprune_workers.folders import Folders
 from mvprune_workers.inputs import fetched_path
 from mvprune_workers.latency import add_latency
 from mvprune_workers.position import Position
-from mvprune_workers.timetable import Timetable
+from mvprune_workers.reports import Reports
 
 log = logging.getLogger(__name__)
 
-_PROGRESS_SECONDS = 0.25
-_METRIC_POINTS = 500  # in a phase, at most
-_LOG_LINES = 40  # in a phase, at most
-_DTYPES = ("weight_dtype", "embedding_dtype")
 _SPEC = job_pb2.CompressionSpec.DESCRIPTOR.fields_by_name
 _ADDED = ("mask_from",)  # of the core's spec: what was found out, such as a digest
 _TEACHER = ("temperature", "alpha", "hidden_states")
@@ -100,13 +93,13 @@ def run_job(
     roots = Roots.from_environment()
     source = _find_model(spec.model, spec.model_revision, roots, folders)
     check_disk(folders.output, source.folder, spec.target_density or 1.0)
-    teacher, baseline = _teacher(spec, folders, roots, group, first_here), _baseline(spec, folders)
+    teacher, baseline = _teacher(spec.teacher, folders, roots, group, first_here), _baseline(spec, folders)
     mask = _mask(spec.locked_mask.mask_from, folders, roots)
     with _invalid(Reason.INVALID_DATASET, InvalidReference, UnknownTask):
         load = partial(_load_data, spec, roots, folders)
         data = with_discreet_errors(load, CompressionError, when=roots.discreet)
     with _invalid(Reason.DENSITY_NOT_REACHED, ValueError):
-        method, training = _method(spec), _training(spec.training, data.task, accumulation_factor)
+        asked = spec_of(spec, data.task, accumulation_factor, teacher)
     log.info("%s examples to train on, %s to evaluate on", f"{len(data.train):,}", f"{len(data.validation):,}")
     for columns in data.columns:
         log.info("%s", columns)
@@ -114,26 +107,8 @@ def run_job(
         result = compress_model(
             source,
             data,
-            method=method,
-            density=spec.target_density or None,
+            spec=asked,
             mask_from=mask,
-            pattern=spec.pattern or None,
-            structure=_given(spec).get("structure"),
-            structure_density=_given(spec).get("structure_density"),
-            structure_block_size=_given(spec).get("structure_block_size"),
-            structure_fill=spec.structure_fill,
-            training=training,
-            teacher=teacher,
-            include=tuple(spec.include),
-            exclude=tuple(spec.exclude),
-            allow_density_miss=spec.allow_density_miss,
-            keep_fine_tuned=spec.keep_fine_tuned,
-            **{option: given for option, given in _given(spec).items() if option in _DTYPES},
-            trim_vocabulary=spec.trim_vocabulary,
-            trim_positions=spec.trim_positions,
-            target_bytes=_given(spec).get("target_bytes"),
-            delta=spec.delta,
-            seed=spec.seed,
             device=device,
             callback=None if group.rank else Reports(emit, Position(folders.position)),
             dense_baseline=baseline,
@@ -147,7 +122,8 @@ def run_job(
     result.info = replace(result.info, model=replace(result.info.model, name=spec.model))
     if measure_latency:
         add_latency(result, source.folder)
-    manifest = result.save(folders.output, spec=complete_spec(spec, result.info.spec))
+    found = {name: result.info.spec[name] for name in _ADDED if name in result.info.spec}
+    manifest = result.save(folders.output, spec=complete_spec(spec, result.used) | found)
     counts = manifest.accounting
     log.info(
         "kept %s of %s weights (density %s), %s bytes in all files, %s dense",
@@ -176,109 +152,51 @@ def check_device(device: str, ranks: int) -> None:
         )
 
 
-def complete_spec(spec: job_pb2.CompressionSpec, used: Mapping[str, Any]) -> dict[str, Any]:
-    """`spec` as JSON with the keys of manifests, and with every option that was used.
+def spec_of(
+    message: job_pb2.CompressionSpec, task: Task, accumulation_factor: int = 1, teacher: str | Source | None = None
+) -> Spec:
+    """What a job asks of the core, whatever masks it names.
 
     Args:
-        used: the spec of the core's result, with the keys of manifests.
+        message: what the job asks.
+        task: of the job.
+        accumulation_factor: see `run_job`.
+        teacher: the model that is the teacher, if it is not the dense baseline.
+
+    Raises:
+        ValueError: an option out of range.
     """
+    given = _given(message)
+    name = str(message.WhichOneof("method"))
+    options = {option: value for option, value in given.get(name, {}).items() if option != "mask_from"}
+    if "schedule" in options:  # what is not given is the method's own
+        options["schedule"] = replace(METHODS[name]().schedule, **options["schedule"])
+    training = Training(**given.get("training", {}))
+    passes = min(training.accumulation_steps * accumulation_factor, training.settings(task).batch_size)
+    weights = {option: given["teacher"][option] for option in _TEACHER if option in given.get("teacher", {})}
+    of_run = {one.name: PARAMETERS[one.name].fields[0].removeprefix("spec.") for one in fields(RunOptions)}
+    return Spec(
+        method=METHODS[name](**options),
+        training=replace(training, accumulation_steps=max(training.accumulation_steps, passes)),
+        teacher="baseline" if "teacher" not in given else None if message.teacher.none else Teacher(teacher, **weights),
+        **{option: given[field] for option, field in of_run.items() if field in given},
+    )
+
+
+def complete_spec(spec: job_pb2.CompressionSpec, used: Spec) -> dict[str, Any]:
+    """`spec` as JSON with the keys of manifests, and with every option that was used."""
     complete = job_pb2.CompressionSpec()
     complete.CopyFrom(spec)
-    training = dict(used["training"])
-    if spec.training.HasField("max_steps"):  # one of the two decides
-        training.pop("epochs", None)
+    _fill(complete, used)
     complete.training.ClearField("preset")  # the epochs say it
-    _fill(complete.training, training)
-    _fill(complete, {key: used[key] for key in (manifest_key(_SPEC[name]) for name in _DTYPES)})
-    complete.trim_positions = used.get("trim_positions", False)  # target_bytes may have chosen it
-    if spec.structure == job_pb2.CompressionSpec.BLOCKS_AND_UNITS:
-        complete.structure_block_size = used["structure_block_size"]
+    if spec.training.HasField("max_steps"):  # one of the two decides
+        complete.training.ClearField("epochs")
     if not spec.target_density:  # that of the mask
-        complete.target_density = used["target_density"]
-    name = str(spec.WhichOneof("method"))
-    _fill(getattr(complete, name), used["method"][name])
-    if "teacher" in used:
-        _fill(complete.teacher, {option: used["teacher"][option] for option in _TEACHER})
-    else:
+        complete.target_density = used.density or 0.0
+    _fill(getattr(complete, str(spec.WhichOneof("method"))), used.chosen_method)
+    if used.distilled_from is None:
         complete.teacher.none = True
-    recorded = _with_manifest_keys(_SPEC, MessageToDict(complete, preserving_proto_field_name=True))
-    return recorded | {name: used[name] for name in _ADDED if name in used}
-
-
-class Reports(Callback):
-    """Turns what the core tells into events and log lines, few enough for long runs, and into a position."""
-
-    def __init__(
-        self, emit: Callable[[TrainerEvent], None], position: Position, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._emit = emit
-        self._position = position
-        self._clock = clock
-        self._next_progress = -math.inf
-        self._density = 1.0
-        self._timetable = Timetable(clock)
-
-    def on_plan(self, phases: Sequence[Phase]) -> None:
-        """See Callback."""
-        self._timetable.plan(phases)
-
-    def on_phase(self, name: str) -> None:
-        """See Callback."""
-        log.info("phase: %s", name)
-        self._next_progress = -math.inf
-        self._timetable.begin(name)
-        self._position.set(name, 0)
-        self._emit(ProgressEvent(name, density=self._density, eta_seconds=self._timetable.left()))
-
-    def on_step(self, progress: Progress) -> None:
-        """See Callback."""
-        step, total = progress.step, progress.total_steps
-        self._density = progress.density
-        self._timetable.step(step)
-        self._show(progress.phase, step, total, _finite(progress.loss))
-        if _is_due(step, total, _METRIC_POINTS):
-            self._record(f"{progress.phase}/loss", step, progress.loss)
-            self._record(f"{progress.phase}/density", step, progress.density)
-        if _is_due(step, total, _LOG_LINES):
-            density = percent(self._density)
-            log.info("%s: step %d of %d, loss %.4f, density %s", progress.phase, step, total, progress.loss, density)
-
-    def on_examples(self, phase: str, done: int, total: int) -> None:
-        """See Callback."""
-        self._timetable.read(phase, done)
-        self._show(phase, done, total, None)
-
-    def on_resume(self, phase: str, step: int) -> None:
-        """See Callback."""
-        log.info("%s: resuming after step %d", phase, step)
-        self._timetable.resume(step)
-
-    def on_checkpoint(self, steps: int) -> None:
-        """See Callback."""
-        self._emit(CheckpointEvent(steps))
-
-    def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
-        """See Callback."""
-        log.info("%s model: %s", phase, ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
-        self._timetable.evaluated(phase)
-        for name, value in metrics.items():
-            self._record(f"{phase}/{name}", step, value)
-
-    def on_note(self, text: str) -> None:
-        """See Callback."""
-        log.warning("note: %s", text)
-
-    def _show(self, phase: str, step: int, total: int, loss: float | None) -> None:
-        self._position.set(phase, step)
-        now = self._clock()
-        if now >= self._next_progress or step == total:
-            self._next_progress = now + _PROGRESS_SECONDS
-            eta = self._timetable.left()
-            self._emit(ProgressEvent(phase, step, total, self._density, loss, eta))
-
-    def _record(self, metric: str, step: int, value: float) -> None:
-        if math.isfinite(value):
-            self._emit(MetricEvent(metric, step, value, time.time()))
+    return _with_manifest_keys(_SPEC, MessageToDict(complete, preserving_proto_field_name=True))
 
 
 def _load_data(spec: job_pb2.CompressionSpec, roots: Roots, folders: Folders) -> Any:
@@ -326,24 +244,14 @@ def _find_model(
         return find(found.id if isinstance(found, HubModel) else found, revision or None)
 
 
-def _teacher(
-    spec: job_pb2.CompressionSpec, folders: Folders, roots: Roots, group: Group, first_here: int
-) -> Teacher | Literal["baseline"] | None:
-    if not spec.HasField("teacher"):
-        return "baseline"
-    teacher = spec.teacher
-    if teacher.none:
-        return None
-    source = None  # the dense baseline
-    if teacher.job:
-        with _invalid(Reason.INVALID_MODEL, ArtifactError):
-            folder = group.gather(_unpack(folders, roots) if group.rank == first_here else None)[first_here]
-        assert folder is not None  # noqa: S101 - the first rank has unpacked it
-        source = replace(find_model(folder, None), name=teacher.job)
-    elif teacher.model:
-        source = _find_model(teacher.model, teacher.revision, roots, folders)
-    given = _given(teacher)
-    return Teacher(source, **{option: given[option] for option in _TEACHER if option in given})
+def _teacher(teacher: job_pb2.Teacher, folders: Folders, roots: Roots, group: Group, first_here: int) -> Source | None:
+    """The model that is the teacher; None: there is none, or it is the dense baseline."""
+    if not teacher.job:
+        return _find_model(teacher.model, teacher.revision, roots, folders) if teacher.model else None
+    with _invalid(Reason.INVALID_MODEL, ArtifactError):
+        folder = group.gather(_unpack(folders, roots) if group.rank == first_here else None)[first_here]
+    assert folder is not None  # noqa: S101 - the first rank has unpacked it
+    return replace(find_model(folder, None), name=teacher.job)
 
 
 def _mask(mask: job_pb2.Mask, folders: Folders, roots: Roots) -> Source | None:
@@ -378,39 +286,31 @@ def _unpack(folders: Folders, roots: Roots) -> Path:
     return export(artifact, artifact.with_name(f"{artifact.name}-dense"), to="dense", base=base).folder
 
 
-def _method(spec: job_pb2.CompressionSpec) -> Method:
-    name = str(spec.WhichOneof("method"))
-    options = _given(getattr(spec, name))
-    options.pop("mask_from", None)  # an argument of `compress`
-    method: Any = METHODS[name]
-    if "schedule" in options:  # what is not given is the method's own
-        options["schedule"] = replace(method().schedule, **_given(options["schedule"]))
-    chosen: Method = method(**options)
-    return chosen
-
-
-def _training(given: job_pb2.Training, task: Task, accumulation_factor: int) -> Training:
-    training = Training(**_given(given))
-    passes = min(training.accumulation_steps * accumulation_factor, training.settings(task).batch_size)
-    return replace(training, accumulation_steps=max(training.accumulation_steps, passes))
-
-
 def _given(message: Any) -> dict[str, Any]:
-    """The fields that are set, words of enums as the core has them."""
-    return {
-        field.name: field.enum_type.values_by_number[value].name.lower() if field.enum_type else value
-        for field, value in message.ListFields()
-    }
+    """The fields that are set: words of enums as the core has them, messages as mappings."""
+    found = {}
+    for field, value in message.ListFields():
+        if isinstance(field.default_value, list):
+            value = tuple(value)
+        elif field.enum_type is not None:
+            value = field.enum_type.values_by_number[value].name.lower()
+        found[field.name] = _given(value) if field.message_type is not None else value
+    return found
 
 
-def _fill(message: Any, options: Mapping[str, Any]) -> None:
-    """Sets the fields with these keys of manifests; None leaves them unset."""
-    fields = {manifest_key(field): field for field in message.DESCRIPTOR.fields}
-    for key, value in options.items():
-        field = fields[key]
-        if isinstance(value, Mapping):
+def _fill(message: Any, options: Any) -> None:
+    """Sets the fields of a message that have the names of an object's attributes.
+
+    What is None stays as it is. So do lists, and the source of a teacher or a mask.
+    """
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(options, field.name, None)
+        is_source = field.containing_oneof is not None and field.containing_oneof.name == "source"
+        if value is None or is_source or isinstance(field.default_value, list):
+            continue
+        if field.message_type is not None:
             _fill(getattr(message, field.name), value)
-        elif value is not None:
+        else:
             words = field.enum_type and field.enum_type.values_by_name
             setattr(message, field.name, words[value.upper()].number if words else value)
 
@@ -423,15 +323,6 @@ def _with_manifest_keys(fields: Mapping[str, Any], values: Mapping[str, Any]) ->
         inner = _with_manifest_keys(field.message_type.fields_by_name, value) if is_message else value
         found[manifest_key(field)] = inner
     return found
-
-
-def _is_due(step: int, total: int, times: int) -> bool:
-    """Whether to report at `step` so as to report about `times` times in `total` steps, the last step included."""
-    return step == total or step % math.ceil(total / times) == 0
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 @contextmanager

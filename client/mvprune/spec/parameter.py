@@ -91,6 +91,7 @@ class Parameter(NamedTuple):
         methods: the methods that have it; (): it is no option of a method.
         is_common: whether `mvpctl submit --help` shows it.
         by_name: whether `mvpctl submit` has no option for it but --set NAME=VALUE.
+        key: in the manifests of artifacts, where it is not the name of its field.
     """
 
     name: str
@@ -107,6 +108,12 @@ class Parameter(NamedTuple):
     methods: tuple[str, ...] = ()
     is_common: bool = False
     by_name: bool = False
+    key: str = ""
+
+    @property
+    def manifest_key(self) -> str:
+        """Its key in the manifests of artifacts."""
+        return self.key or self.fields[0].rpartition(".")[2]
 
     @property
     def takes(self) -> str:

@@ -29,8 +29,7 @@ def test_the_steps_of_the_page_add_an_option(tmp_path: Path) -> None:
     copy = Copy.make(tmp_path)
     (field,), (setting,), (generate, _) = (blocks("option.md", language) for language in ("proto", "python", "sh"))
     copy.insert("proto/mvprune/v1/job.proto", "\nmessage Training {", field)
-    for name in ("Training", "Settings"):
-        copy.insert("workers/mvprune_core/settings.py", f"\nclass {name}:", setting)
+    copy.insert("workers/mvprune_core/settings.py", "\nclass Training:", setting)
     assert generate == "make proto\n"
     copy.make_proto()
     copy.run(CHECK)

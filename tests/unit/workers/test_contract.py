@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import MISSING, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -16,12 +15,14 @@ from mvprune.spec.annotations import annotation, bound_of
 from mvprune.spec.fields import METHODS as CONTRACT_METHODS
 from mvprune.spec.fields import words_of
 from mvprune.spec.gate import Gate, GateResult
-from mvprune.spec.models import Baseline, Dataset, Policy, Spec
+from mvprune.spec.models import Baseline, Dataset, Policy
+from mvprune.spec.models import Spec as SpecModel
 from mvprune.spec.parameters import METHODS as FACTS
 from mvprune.spec.parameters import PARAMETERS
+from mvprune.spec.run_options import RunOptions
 from mvprune.v1 import artifact_pb2, job_pb2
-from mvprune_core import METHODS, Reason, Schedule, Teacher, Training, compress
-from mvprune_core.compression import DEFAULT_METHOD
+from mvprune_core import METHODS, Reason, Schedule, Spec, Teacher, Training
+from mvprune_core.spec import SpecKeywords
 from mvprune_core.structure_kinds import KINDS, Structure
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState
@@ -107,42 +108,18 @@ def test_the_core_takes_the_numbers_that_the_contract_allows(field: Any, kind: A
                 kind(**_BESIDE.get(field.name, {}), **{field.name: number(value)})
 
 
-_STORED = ("weight_dtype", "embedding_dtype", "target_bytes")
-_NONE = ("pattern", "structure", "structure_density", "structure_block_size", *_STORED)
-
-
-def test_compress_takes_what_else_the_contract_has() -> None:
-    elsewhere = {"model", "data", "method", "density", "training", "teacher", "revision"}
-    of_the_run = {"device", "callback", "dense_baseline", "cache", "checkpoint", "checkpoint_seconds", "group"}
-    of_a_method = {"mask_from", "mask_revision"}
-    assert of_a_method <= set(PARAMETERS)
-    messages = {
-        "model",
-        "model_revision",
-        "task",
-        "dataset",
-        "teacher",
-        "baseline",
-        "training",
-        "target_density",
-        *METHODS,
-    }
-    contract = {field.name: field for field in SPEC.fields if field.name not in messages}
-    core = {
-        name: parameter.default
-        for name, parameter in inspect.signature(compress).parameters.items()
-        if name not in elsewhere | of_the_run | of_a_method
-    }
-    assert set(contract) == set(core)
-    for name, field in contract.items():
-        assert core[name] == (
-            annotation(field).default or {"include": (), "exclude": (), **dict.fromkeys(_NONE)}.get(name, False)
-        ) or (core[name] == float(annotation(field).default))
+def test_a_spec_has_what_else_the_contract_has() -> None:
+    options = {PARAMETERS[one.name].fields[0].removeprefix("spec."): one.default for one in fields(RunOptions)}
+    of_the_model = {"model", "model_revision", "task", "dataset", "baseline"}
+    assert set(options) == {one.name for one in SPEC.fields} - of_the_model - {"teacher", "training", *METHODS}
+    assert _fields(Spec) - _fields(RunOptions) == {"method", "mask_from", "mask_revision", "teacher", "training"}
+    assert set(get_type_hints(SpecKeywords)) == _fields(Spec)
+    for name, default in options.items():
+        assert not default, f"{name} is unset by default"
     assert {word.lower() for word in _words(job_pb2.CompressionSpec.Values)} == set(Values)
     assert {word.lower() for word in _words(job_pb2.CompressionSpec.Structure)} == set(get_args(Structure))
-    method, density = (inspect.signature(compress).parameters[name].default for name in ("method", "density"))
-    assert method is density is None, "they depend on mask_from"
-    assert PARAMETERS["method"].default == DEFAULT_METHOD
+    assert Spec().chosen_method.name == PARAMETERS["method"].default
+    assert Spec(mask_from="somewhere").chosen_method.name == "locked_mask"
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -177,7 +154,7 @@ def test_counts_are_those_of_the_contract() -> None:
 def test_the_models_have_every_field_of_the_spec() -> None:
     assert _fields(Dataset) == _names(job_pb2.Dataset)
     assert _fields(Baseline) == _names(job_pb2.Baseline)
-    assert _fields(Spec) == _names(job_pb2.CompressionSpec) - set(METHODS) | {"method", "method_options"}
+    assert _fields(SpecModel) == _names(job_pb2.CompressionSpec) - set(METHODS) | {"method", "method_options"}
     assert _fields(Policy) == _names(job_pb2.ExecutionPolicy) - {"resources"} | _names(job_pb2.Resources)
     assert _fields(Gate) == _names(job_pb2.Gate)
     assert _fields(GateResult) == _names(job_pb2.GateResult)

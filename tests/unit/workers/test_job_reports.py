@@ -15,8 +15,8 @@ from mvprune.data.phases import Phase
 from mvprune.v1 import job_pb2
 from mvprune_core import Progress
 from mvprune_workers.events import CheckpointEvent, MetricEvent, ProgressEvent, TrainerEvent
-from mvprune_workers.job import Reports
 from mvprune_workers.position import Position, read_position
+from mvprune_workers.reports import Reports
 
 
 def test_checkpoints_are_told_and_taken_up_with_another_factor(

@@ -17,7 +17,7 @@ from mvprune.spec.parameters import METHODS, PARAMETERS
 from mvprune.v1 import job_pb2
 from mvprune_core import CompressionError, compress
 from mvprune_service.api.options import check_options
-from mvprune_workers import job as worker
+from mvprune_workers.job import spec_of
 
 TASK = get_task("text-classification")
 DATA = ClassificationData(TASK, (), *[Split(["good", "bad"] * 8, None, [1, 0] * 8)] * 2)
@@ -62,25 +62,9 @@ def random_options(chance: random.Random) -> dict[str, Any]:
 
 def said_by_core(spec: job_pb2.CompressionSpec) -> str:
     """What `compress` refuses, called as the worker does; "" if only the model is missing."""
-    given = worker._given(spec)
-    teacher = worker._given(spec.teacher)
-    names = {"target_density": "density"}
-    plain = {names.get(name, name): value for name, value in given.items() if name in {*OPTIONS, *names}}
-    options = {name: value for name, value in plain.items() if name not in METHODS}
-    for name in ("include", "exclude"):
-        options[name] = tuple(options.get(name, ()))
     try:
-        if teacher.pop("none", False):
-            options["teacher"] = None
-            if teacher:
-                return ""  # `compress` has no place for the weights of no teacher
-        elif spec.HasField("teacher"):
-            options["teacher"] = worker.Teacher(teacher.pop("model", None), **teacher)
-        if mask := spec.locked_mask.mask_from.model:
-            options["mask_from"] = mask
-        compress(
-            spec.model, DATA, method=worker._method(spec), training=worker._training(spec.training, TASK, 1), **options
-        )
+        asked = spec_of(spec, TASK, teacher=spec.teacher.model or None)
+        compress(spec.model, DATA, spec=asked, mask_from=spec.locked_mask.mask_from.model or None)
     except ValueError as error:
         return str(error)
     except CompressionError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +17,27 @@ from mvprune.artifact.header import open_header
 from mvprune.data.tasks import get_task
 from mvprune.spec.fields import METHODS as CONTRACT_METHODS
 from mvprune.v1 import job_pb2
-from mvprune_core import METHODS, Movement, Schedule, Training
+from mvprune_core import METHODS, Movement, Schedule, Spec, Teacher, Training
 from mvprune_workers.job import complete_spec
 
 
 def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) -> None:
     spec.teacher.job = "projects/p/jobs/t"
     spec.movement.SetInParent()
-    training = asdict(Training(max_steps=10, precision="bf16").settings(get_task(spec.task)))
-    training["learning_rate_growth"] = training.pop("lr_density_exponent")  # its key in manifests
-    used = {
-        "training": {name: value for name, value in training.items() if value is not None},
-        "method": {
-            "movement": asdict(Movement(selection="local", score_learning_rate=0.5, schedule=Schedule(cooldown=0.4)))
-        },
-        "teacher": {"model": "x", "revision": "", "temperature": 2.0, "alpha": 0.0, "hidden_states": 0.5},
-        "values": "int8",
-        "embeddings": "fp16",
-    }
+    settings = Training(max_steps=10, precision="bf16").settings(get_task(spec.task))
+    used = Spec(
+        training=settings,
+        method=Movement(selection="local", score_learning_rate=0.5, schedule=Schedule(cooldown=0.4)),
+        teacher=Teacher("x", alpha=0.0, hidden_states=0.5),
+        weight_dtype="int8",
+        embedding_dtype="fp16",
+    )
     complete = complete_spec(spec, used)
     assert complete["training"] == {
         "max_steps": "10",
         "batch_size": 32,
-        "learning_rate": training["learning_rate"],
-        "weight_decay": training["weight_decay"],
+        "learning_rate": settings.learning_rate,
+        "weight_decay": settings.weight_decay,
         "max_length": 128,
         "accumulation_steps": 1,
         "precision": "BF16",

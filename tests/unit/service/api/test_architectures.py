@@ -15,10 +15,11 @@ from tokenizers.models import WordLevel
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from mvprune.sources.model_folder import inspect_model
+from mvprune.spec.run_options import RunOptions
 from mvprune.v1 import job_pb2
 from mvprune_core.errors import CompressionError
 from mvprune_core.prunable import prunable_layers
-from mvprune_core.structure_kinds import Structure, StructureOptions, new_selector, pruned_structures
+from mvprune_core.structure_kinds import Structure, new_selector, pruned_structures
 from mvprune_service.api.architectures import check_architecture
 
 KNOWN = "albert, bert, camembert, distilbert, electra, roberta, xlm-roberta"
@@ -124,7 +125,7 @@ def test_densities_are_those_of_the_worker(
     model.save_pretrained(tmp_path)
     PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0}))).save_pretrained(tmp_path)
     structures = pruned_structures(model, prunable_layers(model, (), excluded), structure)
-    reached = new_selector(model, structures, StructureOptions(structure), density).nearest(density)
+    reached = new_selector(model, structures, structure, RunOptions(density=density)).nearest(density)
     spec = {"structure": structure.upper(), "exclude": excluded}
     found = refused(tmp_path, **spec, target_density=density)
     assert list(found) == ["job.spec.target_density"] * (abs(reached / density - 1) > 0.1)
