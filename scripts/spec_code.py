@@ -1,6 +1,6 @@
 """Generates what follows from the annotations of job.proto and sweep.proto in proto/mvprune/v1 and has to be a file:
-the typed options of `Client.submit`, `Client.sweep` and `mvprune_core.compress`, models of what clients send, the schema
-of job files, and the tables of options in the documentation.
+the typed options of `Client.submit`, `Client.sweep` and `mvprune_core.compress`, models of what clients send, the
+schema of job files, and the tables of options in the documentation.
 
 python scripts/spec_code.py            writes the files
 python scripts/spec_code.py --check    compares them

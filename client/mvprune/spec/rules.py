@@ -353,6 +353,6 @@ def _structure_density(given: Given, structure: str | None, method: MethodFacts 
     elif method is not None and method.is_gated:
         rule = f"unset with the method {method.name}, whose gates open all weights of a structure"
         yield _bad("structure_density", density, rule)
-    elif density <= given.get("density", 0):
+    elif "density" in given and density <= given["density"]:
         rule = f"above the density, {given['density']:g}; leave it out to keep all weights of what stays"
         yield _bad("structure_density", density, rule)

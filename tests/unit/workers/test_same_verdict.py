@@ -54,7 +54,7 @@ def random_options(chance: random.Random) -> dict[str, Any]:
     method = chance.choice(list(METHODS))
     own = [name for name in OPTIONS if field_of(name, method)]
     names = {*chance.sample(own, chance.randint(0, 6)), *(["density"] if chance.random() < 0.9 else [])}
-    given = {name: value_of(PARAMETERS[name], chance) for name in names}
+    given = {name: value_of(PARAMETERS[name], chance) for name in sorted(names)}
     if chance.random() < 0.3:
         given["teacher"] = chance.choice(["none", "/no/such/teacher"])
     return given | {"method": method, "model": "/no/such/model", "task": TASK.name}
