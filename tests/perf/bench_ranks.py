@@ -29,6 +29,7 @@ from mvprune_core.curves import Curve
 from mvprune_core.group import ALONE
 from mvprune_core.masking import Masks
 from mvprune_core.optimization import build_optimizer
+from mvprune_core.tasks.losses import CrossEntropy
 from mvprune_core.training import Trainer
 
 TOTAL, AT, DENSITY = 1000, 700, 0.1
@@ -48,6 +49,7 @@ def trainer_of(shape: str, examples: int, tokens: int) -> Trainer:
         model=model,
         optimizer=build_optimizer(model, settings, masks),
         examples=split,
+        loss=CrossEntropy(),
         settings=settings,
         curve=Curve("pruning", TOTAL),
         seed=0,

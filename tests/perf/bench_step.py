@@ -44,6 +44,7 @@ from mvprune_core.methods.regrowth import Regrowth
 from mvprune_core.optimization import build_optimizer
 from mvprune_core.precision import with_length_buckets
 from mvprune_core.prunable import prunable_layers
+from mvprune_core.tasks.losses import CrossEntropy
 from mvprune_core.tasks.outputs import ClassLogits
 from mvprune_core.training import Trainer as OurTrainer
 
@@ -153,6 +154,7 @@ def our_step(
         model=model,
         optimizer=build_optimizer(model, settings, masks),
         examples=with_length_buckets(examples, precision),
+        loss=CrossEntropy(),
         settings=settings,
         curve=Curve("pruning", TOTAL),
         seed=0,

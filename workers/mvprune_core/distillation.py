@@ -80,16 +80,16 @@ class HiddenStates:
     precision: Precision
     per_token: bool = False
 
-    def loss(self, output: Any, batch: Mapping[str, Tensor]) -> Tensor:
+    def loss(self, output: Any, inputs: Mapping[str, Tensor]) -> Tensor:
         """The mean over the examples, or over the tokens if tokens have labels.
 
         Args:
             output: the student's output, with hidden states.
-            batch: the batch that `output` was computed from.
+            inputs: what `output` was computed from.
         """
-        attended = batch["attention_mask"]
+        attended = inputs["attention_mask"]
         with torch.no_grad(), autocast(attended.device, self.precision):
-            target = _states(self.model(**batch, output_hidden_states=True))
+            target = _states(self.model(**inputs, output_hidden_states=True))
         errors = [_relative_error(*pair, attended) for pair in zip(_states(output), target, strict=True)]
         error = torch.stack(errors).mean(0)
         counts = attended.sum(1) if self.per_token else torch.ones_like(error)
@@ -158,22 +158,29 @@ class DistillationLoss:
         logits = {name: found[name] for name in starts}
         return cls(logits, starts, outputs, teacher.temperature, teacher.alpha, hidden)
 
-    def loss(self, output: Any, batch: Mapping[str, Tensor], indices: Indices, share: float | Tensor = 1.0) -> Tensor:
-        """The loss to train with, in place of `output.loss`.
+    def loss(
+        self,
+        on_labels: Tensor,
+        output: Any,
+        inputs: Mapping[str, Tensor],
+        indices: Indices,
+        share: float | Tensor = 1.0,
+    ) -> Tensor:
+        """The loss to train with, in place of that on labels alone.
 
         Args:
-            output: the student's output, with its loss, and with hidden states if they are matched.
-            batch: the batch that `output` was computed from.
+            on_labels: the loss on labels, weighted by this batch's share of the batch of the optimizer step.
+            output: the student's output, with hidden states if they are matched.
+            inputs: what `output` was computed from.
             indices: indices of the batch's examples, shape (batch,).
-            share: weight of this batch in the batch of the optimizer step, for the teacher's terms; `output.loss` has
-                been weighted already.
+            share: weight of this batch in the batch of the optimizer step, for the teacher's terms.
         """
         terms = [
-            self._logits_loss(each, output[each.name].float(), batch["attention_mask"], indices)
+            self._logits_loss(each, output[each.name].float(), inputs["attention_mask"], indices)
             for each in self.outputs
         ]
-        loss: Tensor = (1 - self.alpha) * output.loss + self.alpha * torch.stack(terms).mean() * share
-        return loss if self.hidden is None else loss + self.hidden.loss(output, batch) * share
+        loss = (1 - self.alpha) * on_labels + self.alpha * torch.stack(terms).mean() * share
+        return loss if self.hidden is None else loss + self.hidden.loss(output, inputs) * share
 
     def _logits_loss(self, which: DistilledOutput, student: Tensor, attended: Tensor, indices: Indices) -> Tensor:
         starts, logits = self.starts[which.name], self.logits[which.name]

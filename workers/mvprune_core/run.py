@@ -379,6 +379,7 @@ class CompressionRun:
             model=model,
             optimizer=build_optimizer(model, run.settings, masks, loaded.new),
             examples=run.train,
+            loss=run.objective.loss(run.config),
             settings=run.settings,
             curve=curve,
             seed=run.spec.seed,

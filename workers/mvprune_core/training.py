@@ -31,6 +31,7 @@ from mvprune_core.settings import Settings
 from mvprune_core.sparse_products import SparseProducts
 from mvprune_core.state import load_tensors, random_states, seeded, set_random_states, tensors_of
 from mvprune_core.storage import Checkpoints
+from mvprune_core.tasks.losses import Loss
 from mvprune_core.training_mode import training_mode
 
 _STEPS_BETWEEN_SYNCS = 10  # on a device that runs asynchronously
@@ -95,6 +96,7 @@ class Trainer:
         model: trained in place, on its device.
         optimizer: of the model and the masks, see `build_optimizer`.
         examples: the training examples.
+        loss: what is minimized, beside the terms of a teacher.
         settings: training settings.
         curve: names the phase and its number of steps; records loss and density.
         seed: seed of batches and dropout.
@@ -112,6 +114,7 @@ class Trainer:
     model: nn.Module
     optimizer: Optimizer
     examples: Examples
+    loss: Loss
     settings: Settings
     curve: Curve
     seed: int
@@ -258,13 +261,14 @@ class Trainer:
         shares = _shares(batches, per_token=self.examples.per_token)
         every = [*zip(parts, batches, *shares, strict=True)]
         for part, batch, label_share, logits_share in every[group.rank :: group.size]:
+            inputs = {name: column for name, column in batch.items() if name not in self.loss.labels}
             with autocast(self.device, self.settings.precision):
-                output = self._forward(**batch, **outputs)
-            output.loss = output.loss * label_share
-            loss = output.loss
+                output = self._forward(**inputs, **outputs)
+                loss = self.loss(output, batch)
+            loss = loss * label_share
             if self.distillation is not None:
-                loss = self.distillation.loss(output, batch, part, logits_share)
-            loss.backward()
+                loss = self.distillation.loss(loss, output, inputs, part, logits_share)
+            loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         if group.size > 1:
             sum_gradients(group, self.model, total)

@@ -52,18 +52,20 @@ def padded(attended: list[list[int]], further: int) -> torch.Tensor:
 def test_loss_over_classes() -> None:
     torch.manual_seed(0)
     teacher, student = torch.randn(5, 3).half().float(), torch.randn(2, 3)
-    output = Output(loss=torch.tensor(0.7), logits=student)
+    output = Output(logits=student)
     batch = {"attention_mask": torch.ones(2, 4, dtype=torch.long)}
-    found = loss_of(ClassLogits(), list(teacher.split(1)), alpha=0.25).loss(output, batch, np.array([3, 1]))
+    found = loss_of(ClassLogits(), list(teacher.split(1)), alpha=0.25).loss(
+        torch.tensor(0.7), output, batch, np.array([3, 1])
+    )
     expected = torch.stack([divergence(teacher[3], student[0], 2), divergence(teacher[1], student[1], 2)]).mean()
     torch.testing.assert_close(found, 0.75 * torch.tensor(0.7) + 0.25 * expected)
 
 
 def test_loss_over_values_is_the_squared_difference() -> None:
-    output = Output(loss=torch.tensor(1.0), logits=torch.tensor([[1.5], [0.0]]))
+    output = Output(logits=torch.tensor([[1.5], [0.0]]))
     batch = {"attention_mask": torch.ones(2, 4, dtype=torch.long)}
     found = loss_of(Values(), [torch.tensor([[1.0]]), torch.tensor([[2.0]])], alpha=0.5).loss(
-        output, batch, np.array([0, 1])
+        torch.tensor(1.0), output, batch, np.array([0, 1])
     )
     assert float(found) == pytest.approx(0.5 * 1.0 + 0.5 * (0.25 + 4.0) / 2)
 
@@ -74,8 +76,8 @@ def test_loss_over_spans_leaves_padding_out(further: int) -> None:
     rows = [torch.randn(n).half().float() for n in (4, 2)]
     student = torch.randn(2, 4 + further)
     batch = {"attention_mask": padded([[1, 1, 1, 1], [1, 1, 0, 0]], further)}
-    output = Output(loss=torch.tensor(0.0), start_logits=student)
-    found = loss_of(PositionLogits("start_logits"), rows, alpha=1.0).loss(output, batch, np.array([0, 1]))
+    output, zero = Output(start_logits=student), torch.tensor(0.0)
+    found = loss_of(PositionLogits("start_logits"), rows, alpha=1.0).loss(zero, output, batch, np.array([0, 1]))
     expected = (divergence(rows[0], student[0, :4], 2) + divergence(rows[1], student[1, :2], 2)) / 2
     torch.testing.assert_close(found, expected)
 
@@ -87,7 +89,7 @@ def test_loss_over_tokens_is_the_mean_over_real_ones(further: int) -> None:
     student = torch.randn(2, 3 + further, 3)
     batch = {"attention_mask": padded([[1, 1, 1], [1, 0, 0]], further)}
     found = loss_of(TokenLogits(), rows, alpha=1.0).loss(
-        Output(loss=torch.tensor(0.0), logits=student), batch, np.array([0, 1])
+        torch.tensor(0.0), Output(logits=student), batch, np.array([0, 1])
     )
     each = [divergence(rows[0][i], student[0, i], 2) for i in range(3)] + [divergence(rows[1][0], student[1, 0], 2)]
     torch.testing.assert_close(found, torch.stack(each).mean())

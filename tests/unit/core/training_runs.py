@@ -20,6 +20,7 @@ from mvprune_core.optimization import build_optimizer
 from mvprune_core.precision import with_length_buckets
 from mvprune_core.settings import Settings
 from mvprune_core.tasks import Objective
+from mvprune_core.tasks.losses import CrossEntropy
 from mvprune_core.training import Trainer
 
 SHORT = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
@@ -52,13 +53,15 @@ def run(
     masks = None
     if method is not None:
         masks = new_masks(loaded.model, method, density=0.25, total_steps=total, seed=0)
-    return masks, trainer(loaded.model, examples, chosen, masks=masks, **options).run()
+    options |= {"masks": masks, "loss": objective.loss(loaded.config)}
+    return masks, trainer(loaded.model, examples, chosen, **options).run()
 
 
 def trainer(model: nn.Module, examples: Examples, chosen: Settings, **options: Any) -> Trainer:
     """A trainer of the phase "pruning", whatever it trains."""
     return Trainer(
-        **{"callback": Callback(), "curve": Curve("pruning", chosen.total_steps(len(examples)))} | options,
+        **{"callback": Callback(), "loss": CrossEntropy(), "curve": Curve("pruning", chosen.total_steps(len(examples)))}
+        | options,
         model=model,
         optimizer=build_optimizer(model, chosen, options.get("masks")),
         examples=with_length_buckets(examples, chosen.precision),

@@ -19,6 +19,7 @@ from mvprune_core.group import ALONE, Group
 from mvprune_core.interruption import check_stop
 from mvprune_core.tasks.chance import Doubt
 from mvprune_core.tasks.classes import model_classes
+from mvprune_core.tasks.losses import Loss, OwnLoss
 from mvprune_core.tasks.outputs import DistilledOutput
 
 _T = TypeVar("_T")
@@ -71,13 +72,17 @@ class Objective(ABC):
         """
         return model_classes(config, self.classes) if self.classes else None
 
+    def loss(self, config: Any) -> Loss:
+        """What training minimizes, for a model with this config. By default the model's own loss."""
+        return OwnLoss()
+
     @abstractmethod
     def configure(self, config: Any) -> bool:
         """Writes the head into a model's config. Returns whether the head that it had before solves the same task."""
 
     @abstractmethod
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
-        """The training split, tokenised, with labels: the forward pass over a batch of it returns a loss.
+        """The training split, tokenised, with the labels that `loss` reads.
 
         Labels of tokens are among the inputs, and the loss is then a mean over them (see `Examples.per_token`). Other
         labels are targets.

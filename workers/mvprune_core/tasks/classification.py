@@ -20,6 +20,7 @@ from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_pas
 from mvprune_core.tasks.chance import Doubt, class_doubt, value_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
 from mvprune_core.tasks.heads import PROBABILITY, REGRESSION, is_probability
+from mvprune_core.tasks.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, Values
 
 
@@ -96,6 +97,9 @@ class Classification(_Texts):
     def classes(self) -> tuple[str, ...]:
         return self.data.labels
 
+    def loss(self, config: Any) -> Loss:
+        return CrossEntropy()
+
     def configure(self, config: Any) -> bool:
         config.problem_type = "single_label_classification"
         return describe_classes(config, self.classes)
@@ -143,6 +147,9 @@ class Regression(_Texts):
 
     kind: ClassVar[str] = "regression"
     outputs: ClassVar[tuple[DistilledOutput, ...]] = (Values(),)
+
+    def loss(self, config: Any) -> Loss:
+        return BinaryCrossEntropy() if is_probability(config) else SquaredError()
 
     def configure(self, config: Any) -> bool:
         fits = bool(config.num_labels == 1)

@@ -24,6 +24,7 @@ from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.group import ALONE, Group
 from mvprune_core.probes import frame
 from mvprune_core.tasks.base import Objective, forward_passes
+from mvprune_core.tasks.losses import CrossEntropy, Loss, OwnLoss
 
 HIDDEN = 0.15  # of the tokens
 EVALUATION_SEED = 0
@@ -42,6 +43,9 @@ class MaskedLanguageModelling(Objective):
 
     data: PassageData
     kind: ClassVar[str] = "masked-lm"
+
+    def loss(self, config: Any) -> Loss:
+        return OwnLoss() if config.is_encoder_decoder else CrossEntropy()  # BART's decoder reads the labels
 
     def configure(self, config: Any) -> bool:
         return False  # a pretrained head has the right shape, but was not trained on these texts, as the pruned one is

@@ -23,6 +23,7 @@ from mvprune_core.group import ALONE, Group
 from mvprune_core.metrics import answer_metrics
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt
+from mvprune_core.tasks.losses import Loss, SpanCrossEntropy
 from mvprune_core.tasks.outputs import DistilledOutput, PositionLogits
 from mvprune_core.tasks.spans import Characters, Span, best_of_windows, best_spans
 
@@ -37,6 +38,9 @@ class QuestionAnswering(Objective):
     data: QuestionAnsweringData
     kind: ClassVar[str] = "question-answering"
     outputs: ClassVar[tuple[DistilledOutput, ...]] = (PositionLogits("start_logits"), PositionLogits("end_logits"))
+
+    def loss(self, config: Any) -> Loss:
+        return SpanCrossEntropy()
 
     def configure(self, config: Any) -> bool:
         config.num_labels = 2  # start and end

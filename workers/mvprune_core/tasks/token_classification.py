@@ -26,6 +26,7 @@ from mvprune_core.metrics import entity_metrics
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.chance import Doubt, class_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
+from mvprune_core.tasks.losses import CrossEntropy, Loss
 from mvprune_core.tasks.outputs import DistilledOutput, TokenLogits
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -42,6 +43,9 @@ class TokenClassification(Objective):
     @property
     def classes(self) -> tuple[str, ...]:
         return self.data.labels
+
+    def loss(self, config: Any) -> Loss:
+        return CrossEntropy()
 
     def configure(self, config: Any) -> bool:
         return describe_classes(config, self.data.labels)

@@ -1,0 +1,67 @@
+"""The core's losses are those of transformers' models, and their gradients, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from tests.unit.core.architectures import LEFT, RIGHT
+from torch import Tensor, nn
+
+from mvprune_core.tasks.heads import PROBABILITY, REGRESSION
+from mvprune_core.tasks.losses import BinaryCrossEntropy, CrossEntropy, Loss, SpanCrossEntropy, SquaredError
+
+SEQUENCE = "SequenceClassification"
+IDS = torch.cat([torch.randint(5, 40, (3, 8), generator=torch.Generator().manual_seed(0)), torch.full((3, 1), 3)], 1)
+INPUTS = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
+OF_TOKENS = torch.tensor([[-100, *range(3), *range(3), 0, 1]] * 3)
+SPANS = {"start_positions": torch.tensor([0, 4, 8]), "end_positions": torch.tensor([2, 8, 11])}  # 11 is cut off
+CASES: list[tuple[str, dict[str, Any], Loss, dict[str, Tensor]]] = [
+    (SEQUENCE, {"problem_type": "single_label_classification"}, CrossEntropy(), {"labels": torch.tensor([2, 0, 1])}),
+    (SEQUENCE, {"problem_type": REGRESSION, "num_labels": 1}, SquaredError(), {"labels": torch.tensor([2.0, 0.5, -1])}),
+    (
+        SEQUENCE,
+        {"problem_type": PROBABILITY, "num_labels": 1},
+        BinaryCrossEntropy(),
+        {"labels": torch.tensor([[0.2], [0.0], [1.0]])},
+    ),
+    ("TokenClassification", {}, CrossEntropy(), {"labels": OF_TOKENS}),
+    ("QuestionAnswering", {"num_labels": 2}, SpanCrossEntropy(), SPANS),
+    ("MaskedLM", {}, CrossEntropy(), {"labels": OF_TOKENS}),
+]
+# Longformer wants separators for questions; deberta and xmod have no bf16 on the CPU.
+WITHOUT = {("longformer", "QuestionAnswering"), ("big_bird", "MaskedLM")}
+
+
+def learned(model: nn.Module, loss: Tensor) -> list[Tensor]:
+    """The loss and the gradients."""
+    model.zero_grad()
+    loss.backward()
+    return [loss.detach(), *(one.grad for one in model.parameters() if one.grad is not None)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("head", "options", "loss", "labels"), CASES)
+def test_the_loss_is_the_models_own(
+    head: str, options: dict[str, Any], loss: Loss, labels: dict[str, Tensor], precision: torch.dtype
+) -> None:
+    compared = 0
+    for name, sizes in (RIGHT | LEFT).items():
+        config = transformers.AutoConfig.for_model(name, **sizes, **({"num_labels": 3} | options))
+        kind = getattr(transformers, f"AutoModelFor{head}")
+        no_bf16 = precision is torch.bfloat16 and name in ("deberta", "xmod")
+        without = config.is_encoder_decoder and head == "MaskedLM"  # see MaskedLanguageModelling.loss
+        if type(config) not in kind._model_mapping or without or no_bf16 or (name, head) in WITHOUT:
+            continue
+        torch.manual_seed(0)
+        model = kind.from_config(config).eval()
+        with torch.autocast("cpu", precision, enabled=precision is not torch.float32):
+            own = learned(model, model(**INPUTS, **labels).loss)
+            core = learned(model, loss(model(**INPUTS), labels))
+        assert len(own) == len(core)
+        assert all(map(torch.equal, own, core)), name
+        compared += 1
+    assert compared > 15

@@ -1,0 +1,82 @@
+"""What training minimizes: the losses of a model's outputs on labels.
+
+They are those of transformers' models, bit for bit, but the core computes them: a model does not get the labels.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+from torch.nn import functional
+
+Batch = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Loss(ABC):
+    """A mean over the examples of a batch, or over its labelled tokens.
+
+    Attributes:
+        labels: the tensors of a batch that are no inputs of the model.
+    """
+
+    labels: ClassVar[tuple[str, ...]] = ("labels",)
+
+    @abstractmethod
+    def __call__(self, output: Any, batch: Batch) -> Tensor:
+        """The loss, a scalar.
+
+        Args:
+            output: the model's output for the inputs of the batch, such as its logits.
+            batch: the whole batch, with labels.
+        """
+
+
+class OwnLoss(Loss):
+    """The model's own loss: the model gets the labels, and transformers chooses by `problem_type`."""
+
+    labels: ClassVar[tuple[str, ...]] = ()
+
+    def __call__(self, output: Any, batch: Batch) -> Tensor:
+        loss: Tensor = output.loss
+        return loss
+
+
+class CrossEntropy(Loss):
+    """Of one class for each example, logits (batch, classes), or for each token, (batch, tokens, classes)."""
+
+    def __call__(self, output: Any, batch: Batch) -> Tensor:
+        return functional.cross_entropy(output.logits.flatten(0, -2), batch["labels"].flatten())
+
+
+class SpanCrossEntropy(Loss):
+    """Of the first and the last token of an answer, logits (batch, tokens) each; positions beyond the tokens are left
+    out."""
+
+    labels: ClassVar[tuple[str, ...]] = ("start_positions", "end_positions")
+
+    def __call__(self, output: Any, batch: Batch) -> Tensor:
+        beyond = output.start_logits.shape[1]
+        start, end = (
+            functional.cross_entropy(logits, batch[name].clamp(0, beyond), ignore_index=beyond)
+            for logits, name in zip((output.start_logits, output.end_logits), self.labels, strict=True)
+        )
+        return (start + end) / 2
+
+
+class SquaredError(Loss):
+    """Of one value for each example, logits (batch, 1), labels (batch,)."""
+
+    def __call__(self, output: Any, batch: Batch) -> Tensor:
+        return functional.mse_loss(output.logits.squeeze(), batch["labels"].squeeze())
+
+
+class BinaryCrossEntropy(Loss):
+    """Of labels that do not exclude each other, logits and labels (batch, labels)."""
+
+    def __call__(self, output: Any, batch: Batch) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(output.logits, batch["labels"])
