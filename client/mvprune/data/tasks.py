@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from mvprune.common.plugins import plugins
 from mvprune.common.suggestions import must_be_one_of
 from mvprune.data import kinds
 from mvprune.data.kinds.base import Task
@@ -24,9 +25,10 @@ class UnknownTask(ValueError):
 
 
 def _found() -> list[Task]:
-    """The tasks of every file in the folder of kinds; those that have data of their own come first."""
+    """The tasks of every file in the folder of kinds, and of the modules that other packages have as entry points of
+    the group `mvprune.kinds`; those that have data of their own come first."""
     files = (importlib.import_module(f"{kinds.__name__}.{file.name}") for file in pkgutil.iter_modules(kinds.__path__))
-    found: list[Task] = [task for file in files for task in getattr(file, "TASKS", ())]
+    found: list[Task] = [task for file in (*files, *plugins("mvprune.kinds")) for task in getattr(file, "TASKS", ())]
     return sorted(found, key=lambda task: task.hub_id is None)
 
 

@@ -8,6 +8,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from mvprune.common.plugins import plugins
 from mvprune.common.suggestions import must_be_one_of
 from mvprune_core.methods.base import Gated, Matrix, Method, PruningStep, TopV
 from mvprune_core.methods.l0 import L0
@@ -31,21 +32,28 @@ def _found() -> Iterator[type[Method]]:
                 yield cls
 
 
+GROUP = "mvprune.methods"
+"""The entry points of other packages: the name of a method, and its class."""
 METHODS: Mapping[str, type[Method]] = MappingProxyType({cls.name: cls for cls in _found()})
 """All methods by name, in alphabetical order of the files."""
 
 
 def get_method(method: str | Method) -> Method:
-    """The method with this name and default options; a `Method` is returned unchanged.
+    """The method with this name and default options, one of `METHODS` or an entry point of another package; a `Method`
+    is returned unchanged.
 
     Raises:
         ValueError: no method has that name.
     """
     if isinstance(method, Method):
         return method
-    if method not in METHODS:
-        raise ValueError(f"method {must_be_one_of(METHODS, method)}")
-    return METHODS[method]()
+    for found in (METHODS.get(method), *plugins(GROUP, method)):
+        if found is not None:
+            chosen: Method = found()
+            return chosen
+    raise ValueError(
+        f"method {must_be_one_of(METHODS, method)}; no installed package has it as an entry point of {GROUP} either"
+    )
 
 
 __all__ = [

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from mvprune.common.plugins import plugins
 from mvprune.data.kinds.base import Kind, TaskData
+from mvprune_core.errors import CompressionError, Reason
 from mvprune_core.tasks.base import Objective
 
 
@@ -20,13 +22,27 @@ def _found() -> Iterator[type[Objective]]:
                 yield cls
 
 
+GROUP = "mvprune.objectives"
+"""The entry points of other packages: the name of a kind, and its `Objective`."""
 OBJECTIVES: Mapping[str, type[Objective]] = MappingProxyType({cls.kind: cls for cls in _found()})
 """The objective of each kind of task, by the kind's name."""
 
 
 def objective_of_kind(kind: Kind[Any]) -> type[Objective]:
-    """The objective of a kind of task."""
-    return OBJECTIVES[kind.name]
+    """The objective of a kind of task: one of `OBJECTIVES`, or an entry point of another package.
+
+    Raises:
+        CompressionError: MISSING_DEPENDENCY, no installed package has it.
+    """
+    for found in (OBJECTIVES.get(kind.name), *plugins(GROUP, kind.name)):
+        if found is not None:
+            objective: type[Objective] = found
+            return objective
+    raise CompressionError(
+        Reason.MISSING_DEPENDENCY,
+        f"the kind of task {kind.name} must have an entry point of the group {GROUP} beside that of mvprune.kinds; "
+        "install the package that has it",
+    )
 
 
 def objective_for(data: TaskData) -> Objective:

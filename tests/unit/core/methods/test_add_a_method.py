@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +13,7 @@ import torch
 
 from mvprune.data.loading import ClassificationData
 from mvprune_core import METHODS, Method, Training, compress
-from mvprune_core.methods import _found
+from mvprune_core.methods import _found, get_method
 
 PAGE = Path(__file__).parents[4] / "contributing" / "method.md"
 
@@ -47,3 +51,29 @@ def test_a_file_in_the_folder_is_found() -> None:
         for match in re.findall(r'name: ClassVar\[str\] = "(\w+)"', file.read_text())
     }
     assert named == set(METHODS) == {cls.name for cls in _found()}
+
+
+USE = """
+from my_package import OuterProduct
+from mvprune_core.methods import get_method
+assert get_method("outer_product") == OuterProduct()
+"""
+
+
+def test_a_method_of_another_package_is_found_by_its_name(tmp_path: Path) -> None:
+    example = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)[0]
+    (toml,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    ((group, points),) = tomllib.loads(toml)["project"]["entry-points"].items()
+    (tmp_path / "my_package.py").write_text(example)
+    info = tmp_path / "my_package-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1\n")
+    lines = [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    subprocess.run([sys.executable, "-c", USE], env=os.environ | {"PYTHONPATH": path}, check=True)
+
+
+def test_a_method_that_no_package_has_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"got 'outer_product'.*entry point of mvprune.methods"):
+        get_method("outer_product")

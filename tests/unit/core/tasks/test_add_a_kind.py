@@ -1,4 +1,4 @@
-"""The two files of contributing/task.md, added to a copy of the packages, are a kind of task like the others."""
+"""The two files of contributing/task.md are a kind of task like the others, in our packages or in one of their own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ import pytest
 from tests.unit.core.conftest import BAD, GOOD, NEUTRAL
 
 from mvprune.data.tasks import TASKS
-from mvprune_core.tasks import OBJECTIVES
+from mvprune_core import CompressionError, Reason
+from mvprune_core.tasks import OBJECTIVES, objective_of_kind
 
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "contributing" / "task.md"
@@ -73,15 +76,45 @@ print(json.dumps({
 """
 
 
-@pytest.fixture
-def packages(tmp_path: Path) -> Path:
-    """A copy of the packages with the page's two files."""
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for file, content in zip(FILES, re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL), strict=True):
-        assert file in PAGE.read_text()
-        (tmp_path / file).write_text(content)
-    return tmp_path
+def files() -> list[tuple[str, str]]:
+    """The names of the two files and what they hold."""
+    return list(zip(FILES, re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL), strict=True))
+
+
+@pytest.fixture(params=["in the packages", "in a package of its own"])
+def packages(request: pytest.FixtureRequest, tmp_path: Path) -> list[Path]:
+    """Where packages are found that have the page's two files."""
+    if request.param == "in the packages":
+        for package in PACKAGES:
+            shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+        for file, content in files():
+            assert file in PAGE.read_text()
+            (tmp_path / file).write_text(content)
+        return [tmp_path / package.partition("/")[0] for package in PACKAGES]
+    (kind, first), (_, second) = files()
+    module = kind.removeprefix("client/").removesuffix(".py").replace("/", ".")
+    folder = tmp_path / "my_package"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "kind.py").write_text(first)
+    (folder / "objective.py").write_text(second.replace(module, "my_package.kind"))
+    install(tmp_path)
+    return [tmp_path, *(ROOT / package.partition("/")[0] for package in PACKAGES)]
+
+
+def install(folder: Path, *groups: str) -> None:
+    """Writes the entry points of the page as an installed package has them; some groups, or all."""
+    (toml,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    points = tomllib.loads(toml)["project"]["entry-points"]
+    lines = [
+        line
+        for group, named in points.items()
+        if group in (groups or points)
+        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in named.items()))
+    ]
+    (folder / "my_package-1.dist-info").mkdir()
+    (folder / "my_package-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1\n")
+    (folder / "my_package-1.dist-info" / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
 def write(path: Path, count: int, seed: int) -> Path:
@@ -98,19 +131,18 @@ def write(path: Path, count: int, seed: int) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_two_files_are_a_kind_of_task(packages: Path, model_folder: Path, tmp_path: Path) -> None:
+def test_two_files_are_a_kind_of_task(packages: list[Path], model_folder: Path, tmp_path: Path) -> None:
     train, dev, out = write(tmp_path / "train.tsv", 300, 1), write(tmp_path / "dev.tsv", 60, 2), tmp_path / "artifact"
-    folders = [str(packages / package.partition("/")[0]) for package in PACKAGES]
     done = subprocess.run(
         [sys.executable, "-c", RUN, model_folder, train, dev, out],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, packages))},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
-    assert found["package"].startswith(str(packages))
+    assert found["package"].startswith(str(next(one for one in packages if (one / "mvprune").exists())))
     assert found["kinds"]["multi-label"] == "multi-label"
     assert found["metrics"]["eval/f1"] > 0.9, "each label always: 0.67"
     assert 0.2 < found["metrics"]["above_constant"] < 0.4
@@ -136,3 +168,13 @@ def test_every_kind_has_both_halves() -> None:
     assert set(kinds) == set(OBJECTIVES)
     for name, kind in kinds.items():
         assert bool(OBJECTIVES[name].outputs) == (kind.not_distilled == ""), name
+
+
+def test_a_kind_whose_other_half_is_not_installed_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Unknown:
+        name: str = "unknown"
+
+    with pytest.raises(CompressionError, match="the kind of task unknown must have an entry point") as caught:
+        objective_of_kind(Unknown())  # type: ignore[arg-type]
+    assert caught.value.reason is Reason.MISSING_DEPENDENCY
