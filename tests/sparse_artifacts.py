@@ -56,7 +56,7 @@ def make_artifact(folder: Path, *, base: Base | None = None, **changes: Any) -> 
     size = (folder / WEIGHTS_FILE).stat().st_size
     counts = (0.125, 0.125, 48, 6, 48, 6, total, 44, 4 * total, size, by_part["encoder"], by_part["embeddings"])
     fields: dict[str, Any] = {
-        "spec": {"model": "tiny", "task": "sst2", "movement": {"schedule": {"warmup": 0.1}}},
+        "spec": {"model": "tiny", "task": "sst2", "movement": {"schedule": {"pruning_start": 0.1}}},
         "model": ModelSource("tiny", "", SHA256),
         "dataset": DatasetSource("sst2", SHA256, 256, 64),
         "metrics": {"eval/accuracy": 0.75, "dense/accuracy": 0.875, "delta/accuracy": -0.125},

@@ -61,7 +61,7 @@ def point_of(spec: sweep_pb2.SweepSpec, run: Run, mask_job: str) -> NewPoint:
         return NewPoint(run.cell, job)
     job.baseline.none = True
     if run.kind == RANDOM_MASK:
-        schedule = job_pb2.Schedule(shape=job_pb2.Schedule.ONE_SHOT, warmup=rewind)
+        schedule = job_pb2.Schedule(shape=job_pb2.Schedule.ONE_SHOT, pruning_start=rewind)
         job.random.CopyFrom(job_pb2.RandomPruning(schedule=schedule, selection=job_pb2.GLOBAL))
         return NewPoint(run.cell, job)
     weights = "MODEL" if run.kind in (TICKET, TRANSFER) else run.kind.upper()

@@ -18,7 +18,7 @@ async def test_bad_fields_are_all_named_at_once(plane: Plane) -> None:
     job = plane.job(
         model="server:/etc",
         task="sst3",
-        movement={"schedule": {"warmup": 0.6, "cooldown": 0.5}},
+        movement={"schedule": {"pruning_start": 0.6, "cooldown": 0.5}},
         training={"learning_rate": -1.0},
         teacher={"model": "server:/etc", "alpha": 2.0},
         dataset={"train": "server:/etc/passwd"},

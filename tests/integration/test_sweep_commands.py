@@ -33,7 +33,7 @@ def create(server: Server, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> list[
     ("options", "words"),
     [
         ("--density 0.1,2", "sweep.spec.axes[0].values[1] (--density): must be "),
-        ("--density 0.1,0.2 --warmup 0.1,7", "sweep.spec.axes[1].values[1] (--warmup): must be "),
+        ("--density 0.1,0.2 --pruning-start 0.1,7", "sweep.spec.axes[1].values[1] (--pruning-start): must be "),
         ("--density 0.1,0.1", "sweep.spec.axes[0].values[1] (--density): must be "),
         ("--density 0.1,0.2 --learning-rate 7", "sweep.spec.base.training.learning_rate (--learning-rate): must be "),
         ("--density 0.1,0.2 --point density=7", "sweep.spec.points[0].density (--point): must be "),

@@ -19,7 +19,7 @@ def given_fields(options: Any) -> dict[str, Any]:
 
 
 def refuse(problems: Iterable[Problem], error: type[ValueError] = ValueError) -> None:
-    """Raises a ValueError with all problems, in the names of `compress`: training.epochs, schedule.warmup, density."""
+    """Raises a ValueError with all problems, in the names of `compress`: training.epochs, schedule.cooldown."""
     if found := [f"{_name(one.option)} {one.text}" for one in problems]:
         raise error("; ".join(found))
 

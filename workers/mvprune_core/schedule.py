@@ -26,7 +26,8 @@ class RunTooShort(ValueError):
 class Schedule:
     """Density over the steps of a run.
 
-    With T steps in all, w = round(warmup · T), c = round(cooldown · T), final density v and p = (t − w) / (T − w − c):
+    With T steps in all, w = round(pruning_start · T), c = round(cooldown · T), final density v and
+    p = (t − w) / (T − w − c):
 
         t ≤ w          1
         w < t < T − c  v + (1 − v) · (1 − p)³   cubic: automated gradual pruning (Zhu and Gupta 2017,
@@ -34,8 +35,8 @@ class Schedule:
                        v + (1 − v) · (1 − p)    linear
         t ≥ T − c      v
 
-    one_shot prunes once, after w steps: 1 for t < w, v for t ≥ w. Its warmup may be 0 (prune before training) or 1
-    (prune after training), and it has no cooldown.
+    one_shot prunes once, after w steps: 1 for t < w, v for t ≥ w. Its pruning_start may be 0 (prune before training) or
+    1 (prune after training), and it has no cooldown.
 
     events prunes n times, at equal distances from t = w to t = T − c (Kurtic et al. 2022,
     https://arxiv.org/abs/2203.07259, section 4). The first event prunes the fraction r, or 1 − v if that is less; the
@@ -45,7 +46,7 @@ class Schedule:
 
     Args:
         shape: cubic, linear, one_shot or events.
-        warmup: fraction of the steps, at the start, that train the dense model.
+        pruning_start: fraction of the steps, at the start, that train the dense model.
         cooldown: fraction of the steps, at the end, that train at the final density; by default 0.4, and 0.5 in runs
             with the preset long.
         events: n, only with the shape events, by default 4. A single event is at T − c.
@@ -57,7 +58,7 @@ class Schedule:
     """
 
     shape: Shape = "cubic"
-    warmup: float = 0.1
+    pruning_start: float = 0.1
     cooldown: float | None = None
     events: int | None = None
     first_event: float | None = None
@@ -133,4 +134,4 @@ class Schedule:
         return self.events or EVENTS
 
     def _boundaries(self, total_steps: int) -> tuple[int, int]:
-        return round(self.warmup * total_steps), round(self._cooldown * total_steps)
+        return round(self.pruning_start * total_steps), round(self._cooldown * total_steps)

@@ -56,7 +56,7 @@ class MethodOption:
     """An option of a method.
 
     Attributes:
-        field: its path in the contract's message, such as schedule.warmup.
+        field: its path in the contract's message, such as schedule.pruning_start.
         words: what it takes; empty: a number from `min` to `max`, but not `min` itself if `above_min`.
     """
 

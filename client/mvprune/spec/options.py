@@ -51,7 +51,7 @@ class MethodOptions(TypedDict, total=False):
 
     Attributes:
         method: how weights are chosen; default: soft_movement.
-        warmup: fraction of the steps before pruning begins; from 0 to 1; for movement, soft_movement, l0,
+        pruning_start: fraction of the steps before pruning begins; from 0 to 1; for movement, soft_movement, l0,
             magnitude, random, platon, obert, smp, rpp; default: 0.1.
         cooldown: fraction of the steps at the target density, at the end; not with one_shot; above 0, at most 1;
             for movement, soft_movement, l0, magnitude, random, platon, obert, smp, rpp; default: 0.4; 0.5 with the
@@ -79,8 +79,8 @@ class MethodOptions(TypedDict, total=False):
         gradients: gradients that each event samples; from 1 to 65,536; for obert; default: 256.
         gradient_batch_size: examples of a sampled gradient; from 1 to 4,096; for obert; default: 16.
         damping: is added to the diagonal of the Fisher matrix; above 0, at most 1; for obert; default: 1e-07.
-        block_size: weights of a block of the Fisher matrix; from 1 to 4,096; for obert; default: 50, or as many as
-            4 GiB hold.
+        fisher_block_size: weights of a block of the Fisher matrix; from 1 to 4,096; for obert; default: 50, or as
+            many as 4 GiB hold.
         allocation: matrices of one kind, such as the queries of all layers, share their weights (kind), or each has
             the same density (local); for smp; default: kind.
         mask_from: the model whose zeros are the mask: a model, as for model, the folder of an artifact, or job:ID,
@@ -132,7 +132,7 @@ class MethodOptions(TypedDict, total=False):
         ]
         | None
     )
-    warmup: float | None
+    pruning_start: float | None
     cooldown: float | None
     shape: Literal["cubic", "linear", "one_shot", "events"] | None
     events: int | None
@@ -148,7 +148,7 @@ class MethodOptions(TypedDict, total=False):
     gradients: int | None
     gradient_batch_size: int | None
     damping: float | None
-    block_size: int | None
+    fisher_block_size: int | None
     allocation: Literal["kind", "local"] | None
     mask_from: str | os.PathLike[str] | NamedJob | None
     mask_revision: str | None

@@ -19,7 +19,7 @@ from mvprune.spec.structures import KINDS, methods_of, takes
 Given = Mapping[str, Any]
 """Options that are set, by name. Words of enums are in lower case; a teacher is a model, job:ID, "train" or "none"."""
 
-_WARMUP = float(PARAMETERS["warmup"].default)
+_PRUNING_START = float(PARAMETERS["pruning_start"].default)
 _ONE_SHOT, _EVENTS = "one_shot", "events"
 _BLOCKS = "blocks_and_units"
 _DENSE_STEPS = "at least one step with the method {}, which needs gradients of the dense model; give more"
@@ -149,30 +149,30 @@ def schedule_problems(given: Given, default_shape: str = "cubic") -> Iterator[Pr
             yield _bad(name, given[name], "unset without the shape events; give that shape")
     if shape == _ONE_SHOT:
         if cooldown is not None:
-            yield _bad("cooldown", cooldown, "unset for one_shot, which prunes when the warm-up ends")
+            yield _bad("cooldown", cooldown, "unset for one_shot, which prunes at pruning_start")
         return
-    warmup, cooldown = given.get("warmup", _WARMUP), _cooldown_of(given)
-    if warmup + cooldown >= 1:
-        rule = "below 1 for warmup + cooldown; otherwise there are no steps to prune in"
-        yield _bad("schedule", f"{warmup:g} + {cooldown:g}", rule)
+    pruning_start, cooldown = given.get("pruning_start", _PRUNING_START), _cooldown_of(given)
+    if pruning_start + cooldown >= 1:
+        rule = "below 1 for pruning_start + cooldown; otherwise there are no steps to prune in"
+        yield _bad("schedule", f"{pruning_start:g} + {cooldown:g}", rule)
 
 
 def length_problems(given: Given, method: MethodFacts, steps: int) -> Iterator[Problem]:
     """Whether a schedule has the steps that its parts need, `steps` in all."""
-    shape, warmup = given.get("shape", method.shape), given.get("warmup", _WARMUP)
+    shape, pruning_start = given.get("shape", method.shape), given.get("pruning_start", _PRUNING_START)
     events = given.get("events", EVENTS)
-    if _prunes_at_once(given, method) and round(warmup * steps) < 1:
-        yield _bad("warmup", f"{warmup:g} of {steps} steps", _DENSE_STEPS.format(method.name))
+    if _prunes_at_once(given, method) and round(pruning_start * steps) < 1:
+        yield _bad("pruning_start", f"{pruning_start:g} of {steps} steps", _DENSE_STEPS.format(method.name))
     if shape == _ONE_SHOT:
         return
     cooldown = _cooldown_of(given)
     cool = round(cooldown * steps)
-    between = steps - round(warmup * steps) - cool
+    between = steps - round(pruning_start * steps) - cool
     if cool < 1 or between < 1:
         rule = "long enough for a step to prune in and one at the target density; give more steps or shorter parts"
-        yield _bad("schedule", f"warmup {warmup:g} and cooldown {cooldown:g} of {steps} steps", rule)
+        yield _bad("schedule", f"pruning_start {pruning_start:g} and cooldown {cooldown:g} of {steps} steps", rule)
     elif shape == _EVENTS and events > between + 1:
-        rule = f"at most {between + 1}, one a step between warmup and cooldown; give more steps or fewer events"
+        rule = f"at most {between + 1}, one a step between pruning_start and cooldown; give more steps or fewer events"
         yield _bad("events", events, rule)
 
 
@@ -197,7 +197,7 @@ def _cooldown_of(given: Given) -> float:
 
 
 def _has_schedule(method: MethodFacts) -> bool:
-    return method.name in PARAMETERS["warmup"].methods
+    return method.name in PARAMETERS["pruning_start"].methods
 
 
 def _density(given: Given, *, in_sweep: bool) -> Iterator[Problem]:
@@ -277,8 +277,8 @@ def _method(given: Given, method: MethodFacts) -> Iterator[Problem]:
     if method.freezes_weights and given.get("train_embeddings"):
         rule = f"unset with the method {method.name}, which trains no weights of the model's body"
         yield _bad("train_embeddings", "true", rule)
-    if _prunes_at_once(given, method) and given.get("warmup") == 0:
-        yield _bad("warmup", given["warmup"], _DENSE_STEPS.format(method.name))
+    if _prunes_at_once(given, method) and given.get("pruning_start") == 0:
+        yield _bad("pruning_start", given["pruning_start"], _DENSE_STEPS.format(method.name))
 
 
 def _prunes_at_once(given: Given, method: MethodFacts) -> bool:

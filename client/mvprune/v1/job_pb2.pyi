@@ -255,7 +255,7 @@ class Dataset(_message.Message):
     def __init__(self, train: _Optional[str] = ..., validation: _Optional[str] = ..., hub_id: _Optional[str] = ..., hub_config: _Optional[str] = ..., text_column: _Optional[str] = ..., text_pair_column: _Optional[str] = ..., label_column: _Optional[str] = ...) -> None: ...
 
 class Schedule(_message.Message):
-    __slots__ = ("warmup", "cooldown", "shape", "events", "first_event")
+    __slots__ = ("pruning_start", "cooldown", "shape", "events", "first_event")
     class Shape(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SHAPE_UNSPECIFIED: _ClassVar[Schedule.Shape]
@@ -268,17 +268,17 @@ class Schedule(_message.Message):
     LINEAR: Schedule.Shape
     ONE_SHOT: Schedule.Shape
     EVENTS: Schedule.Shape
-    WARMUP_FIELD_NUMBER: _ClassVar[int]
+    PRUNING_START_FIELD_NUMBER: _ClassVar[int]
     COOLDOWN_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     FIRST_EVENT_FIELD_NUMBER: _ClassVar[int]
-    warmup: float
+    pruning_start: float
     cooldown: float
     shape: Schedule.Shape
     events: int
     first_event: float
-    def __init__(self, warmup: _Optional[float] = ..., cooldown: _Optional[float] = ..., shape: _Optional[_Union[Schedule.Shape, str]] = ..., events: _Optional[int] = ..., first_event: _Optional[float] = ...) -> None: ...
+    def __init__(self, pruning_start: _Optional[float] = ..., cooldown: _Optional[float] = ..., shape: _Optional[_Union[Schedule.Shape, str]] = ..., events: _Optional[int] = ..., first_event: _Optional[float] = ...) -> None: ...
 
 class MovementPruning(_message.Message):
     __slots__ = ("schedule", "score_learning_rate", "selection", "initial_scores", "penalty")
@@ -371,20 +371,20 @@ class PlatonPruning(_message.Message):
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ..., sensitivity_decay: _Optional[float] = ..., uncertainty_decay: _Optional[float] = ...) -> None: ...
 
 class ObertPruning(_message.Message):
-    __slots__ = ("schedule", "selection", "gradients", "gradient_batch_size", "damping", "block_size")
+    __slots__ = ("schedule", "selection", "gradients", "gradient_batch_size", "damping", "fisher_block_size")
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     SELECTION_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     GRADIENT_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     DAMPING_FIELD_NUMBER: _ClassVar[int]
-    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    FISHER_BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
     schedule: Schedule
     selection: Selection
     gradients: int
     gradient_batch_size: int
     damping: float
-    block_size: int
-    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ..., gradients: _Optional[int] = ..., gradient_batch_size: _Optional[int] = ..., damping: _Optional[float] = ..., block_size: _Optional[int] = ...) -> None: ...
+    fisher_block_size: int
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ..., gradients: _Optional[int] = ..., gradient_batch_size: _Optional[int] = ..., damping: _Optional[float] = ..., fisher_block_size: _Optional[int] = ...) -> None: ...
 
 class RigLPruning(_message.Message):
     __slots__ = ("selection", "drop_fraction", "mask_interval", "mask_until")

@@ -45,7 +45,7 @@ sys.exit(trainer.main())
 def real_job(tiny: Any) -> job_pb2.CompressionSpec:
     spec = job_pb2.CompressionSpec(model="tiny-bert", task="text-classification", target_density=0.25, seed=3)
     spec.dataset.train, spec.dataset.validation = server_path(tiny.train), server_path(tiny.validation)
-    spec.movement.schedule.warmup = 0.2
+    spec.movement.schedule.pruning_start = 0.2
     spec.training.max_steps = 12
     spec.training.batch_size = 8
     return spec
@@ -66,7 +66,7 @@ def test_the_real_trainer(worker: Any, tiny: Any) -> None:
     assert manifest["spec"]["model"] == manifest["model"]["name"] == "tiny-bert"
     assert manifest["model"]["sha256"] == sha256((tiny.model / "model.safetensors").read_bytes())
     options = dict(manifest["spec"]["movement"])
-    assert options.pop("schedule") == {"warmup": 0.2, "cooldown": 0.4, "shape": "CUBIC"}
+    assert options.pop("schedule") == {"pruning_start": 0.2, "cooldown": 0.4, "shape": "CUBIC"}
     assert options.keys() == {"score_learning_rate", "selection", "initial_scores"}, "nothing is left open"
     canonical = json.dumps(manifest["spec"], sort_keys=True, separators=(",", ":"))
     assert manifest["spec_sha256"] == sha256(canonical.encode())

@@ -123,7 +123,7 @@ def test_side_by_side(folder: Path, tmp_path: Path) -> None:
     assert first.densities == {"query": 0.25, "output": 0.0625}
     assert first.bytes == sum(path.stat().st_size for path in folder.iterdir())
     assert found.options == {
-        "movement.schedule.warmup": (0.1, None),
+        "movement.schedule.pruning_start": (0.1, None),
         "magnitude": (None, {}),
         "values": (None, "INT8"),
     }

@@ -24,7 +24,7 @@ JOB = {
         "model": "bert-base-uncased",
         "task": "sst2",
         "dataset": {"train": "/data/train.tsv", "validation": "/data/dev.tsv"},
-        "movement": {"schedule": {"warmup": 0.1}},
+        "movement": {"schedule": {"pruning_start": 0.1}},
         "targetDensity": 0.03,
         "include": ["*.attention.*"],
         "exclude": ["*.0.*"],

@@ -132,7 +132,7 @@ def test_compare_a_folder_and_a_job(mvpctl: Mvpctl, folder: Path, tmp_path: Path
     assert ["FLOPs", "-", "3,000,000"] in table
     assert ["FLOPs,", "dense", "-", "9,000,000"] in table
     assert ["OPTION", str(folder), "j1"] in table
-    assert ["movement.schedule.warmup", "0.1", "-"] in table
+    assert ["movement.schedule.pruning_start", "0.1", "-"] in table
     found = mvpctl("compare", str(folder), "j1", "-o", "json").json
     assert [one["name"] for one in found["artifacts"]] == [str(folder), "j1"]
     assert found["artifacts"][1]["differences"] == {"eval/accuracy": -0.25}

@@ -330,7 +330,9 @@ def test_an_option_of_another_method_is_told_with_its_place(mvpctl: Mvpctl, tmp_
     file.write_text("model: m\ndensity: 0.1\nmethod: magnitude\npenalty: 1\n")
     outcome = mvpctl("submit", "-f", str(file))
     assert outcome.code == 2
-    assert outcome.err.startswith(f"error: {file}:4:10: penalty: must be unset for magnitude, which has warmup, ")
+    assert outcome.err.startswith(
+        f"error: {file}:4:10: penalty: must be unset for magnitude, which has pruning_start, "
+    )
 
 
 def test_a_full_file_is_read_in_time(tmp_path: Path) -> None:
@@ -415,7 +417,11 @@ def test_the_documented_file_and_its_mistakes(
     (tmp_path / "data" / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (tmp_path / "data" / "dev.tsv").write_text("text\tlabel\ngood\t1\nbad\t0\n")
     spec = sent(fake, mvpctl, "-f", "job.yaml").spec
-    assert (spec.target_density, spec.soft_movement.schedule.warmup, spec.training.learning_rate) == (0.03, 0.1, 3e-5)
+    assert (spec.target_density, spec.soft_movement.schedule.pruning_start, spec.training.learning_rate) == (
+        0.03,
+        0.1,
+        3e-5,
+    )
     for right, wrong in (("density:", "densty:"), ("soft_movement", "movment"), (": 2h", ": 2 hours")):
         assert right in text
         text = text.replace(right, wrong)

@@ -98,7 +98,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
     line = """
         submit --model org/m --revision r --density 0.1
         --train server:/t.jsonl --validation s3://b/v.tsv --text-column a --text-pair-column b --label-column c
-        --method movement --warmup 0.05 --cooldown 0.3 --set score_learning_rate=0.02
+        --method movement --pruning-start 0.05 --cooldown 0.3 --set score_learning_rate=0.02
         --shape linear --selection global --set initial_scores=magnitude
         --include *.attention.* --include *.dense --exclude *.0.* --pattern 1:10 --structure heads_and_units
         --structure-density 0.5 --set structure_block_size=16 --set structure_fill=true --allow-density-miss
@@ -132,7 +132,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
             label_column="c",
         ),
         movement=job_pb2.MovementPruning(
-            schedule=job_pb2.Schedule(warmup=0.05, cooldown=0.3, shape="LINEAR"),
+            schedule=job_pb2.Schedule(pruning_start=0.05, cooldown=0.3, shape="LINEAR"),
             score_learning_rate=0.02,
             selection="GLOBAL",
             initial_scores="MAGNITUDE",
@@ -205,7 +205,7 @@ def test_options_that_are_not_given_stay_unset(fake: Fake, mvpctl: Mvpctl) -> No
         ("soft_movement", "--set penalty=10 --set initial_scores=zero", {"penalty": 10, "initial_scores": "ZERO"}),
         ("l0", "--set penalty=10 --set score_learning_rate=0.1", {"penalty": 10, "score_learning_rate": 0.1}),
         ("one_shot_magnitude", "--set when=before --selection local", {"when": "BEFORE", "selection": "LOCAL"}),
-        ("random", "--shape one_shot --warmup 1", {"schedule": {"shape": "ONE_SHOT", "warmup": 1}}),
+        ("random", "--shape one_shot --pruning-start 1", {"schedule": {"shape": "ONE_SHOT", "pruning_start": 1}}),
     ],
 )
 def test_options_of_a_method(fake: Fake, mvpctl: Mvpctl, method: str, options: str, expected: dict[str, Any]) -> None:

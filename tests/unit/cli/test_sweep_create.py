@@ -178,8 +178,8 @@ def test_sparsity_is_the_same_as_density(fake: Fake, mvpctl: Mvpctl) -> None:
         ),
         ("--density 0.5 --control shufled", "sweep.spec.tickets.controls (--control): must be one of random_mask, "),
         (
-            "--density 0.5 --strategy tickets --warmup 0.1",
-            "sweep.spec.base.locked_mask.warmup (--warmup): must be unset",
+            "--density 0.5 --strategy tickets --pruning-start 0.1",
+            "sweep.spec.base.locked_mask.pruning_start (--pruning-start): must be unset",
         ),
         ("--density 0.5 --strategy tickets --download x", "--download: must be unset with tickets"),
         ("--objective bytes", "sweep.spec.objectives[0] (--objective): must be max or min and a metric"),

@@ -194,7 +194,7 @@ def test_mistakes_with_their_place(mvpctl: Mvpctl, file: Path, section: str, pla
         ("sweep.spec.axes[0]", "FILE:7:12: sweep.density"),
         ("sweep.spec.axes[0].values[1]", "FILE:7:19: sweep.density[1]"),
         ("sweep.spec.axes[1].values[2]", "FILE:8:9: sweep.seed"),
-        ("sweep.spec.axes[4].values[0]", "sweep.spec.axes[4].values[0] (--warmup)"),
+        ("sweep.spec.axes[4].values[0]", "sweep.spec.axes[4].values[0] (--pruning-start)"),
         ("sweep.spec.points[0].density", "FILE:12:17: sweep.points[0].density"),
         ("sweep.spec.points[1]", "FILE:13:7: sweep.points[1]"),
         ("sweep.spec.points[2].density", "sweep.spec.points[2].density (--point)"),
@@ -215,7 +215,7 @@ def test_errors_of_the_server_name_the_place(fake: Fake, mvpctl: Mvpctl, file: P
         refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "bad", violations={field: "must be less, got more"})
 
     fake.answers["CreateSweep"] = answer
-    line = "--warmup 0.1,0.2 --point density=1 --parallel 3 --batch-size 4"
+    line = "--pruning-start 0.1,0.2 --point density=1 --parallel 3 --batch-size 4"
     outcome = mvpctl("sweep", "create", "-f", str(file), *line.split())
     expected = shown.replace("FILE", str(file)).replace(": team", ": labels")
     assert (outcome.code, outcome.err) == (2, f"error: {expected}: must be less, got more\n")

@@ -83,7 +83,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         selection="global",
         initial_scores="zero",
         shape="one_shot",
-        warmup=0.05,
+        pruning_start=0.05,
         cooldown=0.3,
     )
     request = fake.asked("CreateJob")
@@ -96,7 +96,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         hub_id="nyu-mll/glue", hub_config="mrpc", text_column="a", text_pair_column="b", label_column="c"
     )
     assert spec.movement == job_pb2.MovementPruning(
-        schedule=job_pb2.Schedule(warmup=0.05, cooldown=0.3, shape="ONE_SHOT"),
+        schedule=job_pb2.Schedule(pruning_start=0.05, cooldown=0.3, shape="ONE_SHOT"),
         score_learning_rate=0.1,
         selection="GLOBAL",
         initial_scores="ZERO",
@@ -151,7 +151,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     # and back
     assert submitted.spec.method == "movement"
     assert submitted.spec.method_options == {
-        "warmup": 0.05,
+        "pruning_start": 0.05,
         "cooldown": 0.3,
         "shape": "one_shot",
         "score_learning_rate": 0.1,
@@ -192,7 +192,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert submitted.spec.allow_density_miss
 
 
-SCHEDULE = ["warmup", "cooldown", "shape", "events", "first_event"]
+SCHEDULE = ["pruning_start", "cooldown", "shape", "events", "first_event"]
 METHODS = {
     "movement": [*SCHEDULE, "score_learning_rate", "selection", "initial_scores", "penalty"],
     "soft_movement": [*SCHEDULE, "score_learning_rate", "penalty", "initial_scores"],
@@ -201,7 +201,7 @@ METHODS = {
     "one_shot_magnitude": ["when", "selection"],
     "random": [*SCHEDULE, "selection"],
     "platon": [*SCHEDULE, "selection", "sensitivity_decay", "uncertainty_decay"],
-    "obert": [*SCHEDULE, "selection", "gradients", "gradient_batch_size", "damping", "block_size"],
+    "obert": [*SCHEDULE, "selection", "gradients", "gradient_batch_size", "damping", "fisher_block_size"],
     "smp": [*SCHEDULE, "score_learning_rate", "penalty", "initial_scores", "allocation"],
     "locked_mask": ["mask_from", "mask_revision", "initial_weights", "selection", "rewind"],
     "rigl": ["selection", "drop_fraction", "mask_interval", "mask_until"],
@@ -218,7 +218,7 @@ VALUES = {
     "gradients": 64,
     "mask_interval": 20,
     "gradient_batch_size": 8,
-    "block_size": 20,
+    "fisher_block_size": 20,
     "mask_from": "server:/srv/pruned",
     "mask_revision": "v1",
     "initial_weights": "model",
@@ -281,7 +281,7 @@ def test_a_mask_is_a_model_or_a_job_and_makes_the_method_locked_mask(
     assert sent("./pruned")[0].mask_from.model.startswith("upload:")
     assert sent("org/pruned", mask_revision="v1")[0].mask_from == job_pb2.Mask(model="org/pruned", revision="v1")
     assert sent("server:/srv/m", density=0.1)[1].target_density == 0.1
-    with pytest.raises(mvprune.InvalidArgument, match="mask_from: must be unset for movement, which has warmup"):
+    with pytest.raises(mvprune.InvalidArgument, match="mask_from: must be unset for movement, which has pruning_start"):
         client.submit(model="m", task="sst2", method="movement", mask_from="job:sst2-k3")
 
 
@@ -337,7 +337,8 @@ def test_paths_are_of_this_machine_and_hub_ids_are_not(
         (
             {"method": "magnitude", "score_learning_rate": 0.1},
             "job.spec.magnitude.score_learning_rate",
-            "must be unset for magnitude, which has warmup, cooldown, shape, events, first_event, selection, got '0.1'",
+            "must be unset for magnitude, which has pruning_start, cooldown, shape, events, first_event, selection, "
+            "got '0.1'",
         ),
         (
             {"shape": "square"},

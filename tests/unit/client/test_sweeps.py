@@ -104,9 +104,11 @@ def test_what_a_grid_sends(fake: Fake, client: Client, tmp_path: Path, monkeypat
 
 def test_the_base_has_a_method_with_the_options_given(fake: Fake, client: Client) -> None:
     axes = {"method": ["magnitude", "soft_movement"]}
-    base = sent(fake, client, model="m", task="sst2", density=0.1, axes=axes, penalty=10, warmup=0.2).sweep.spec.base
+    base = sent(
+        fake, client, model="m", task="sst2", density=0.1, axes=axes, penalty=10, pruning_start=0.2
+    ).sweep.spec.base
     assert base.soft_movement.penalty == 10
-    assert base.soft_movement.schedule.warmup == 0.2
+    assert base.soft_movement.schedule.pruning_start == 0.2
     assert sent(fake, client, model="m", density=0.1).sweep.spec.base.WhichOneof("method") == "soft_movement"
     fields = refusal(client, model="m", density=0.1, axes=axes, penalty=10, selection="local")
     rule = "must have options of one method, got penalty, selection; points take the options of other methods"
@@ -184,7 +186,11 @@ def test_tickets_take_tasks_densities_and_seeds_and_only_rewind_of_the_methods(f
         ({"objectives": ["accuracy"]}, "sweep.spec.objectives[0]", "must be max or min and a metric"),
         ({"strategy": "bisect"}, "strategy", "must be 'grid', 'search', 'tickets', a RandomStrategy, a SearchStrategy"),
         ({"strategy": TicketStrategy(controls=["shufled"])}, "sweep.spec.tickets.controls", "did you mean shuffled?"),  # type: ignore[list-item]
-        ({"strategy": "tickets", "warmup": 0.1}, "sweep.spec.base.locked_mask.warmup", "must be unset for locked_mask"),
+        (
+            {"strategy": "tickets", "pruning_start": 0.1},
+            "sweep.spec.base.locked_mask.pruning_start",
+            "must be unset for locked_mask",
+        ),
         ({"strategy": RandomStrategy("x")}, "sweep.spec.random.points", "must be a whole number that fits, got 'x'"),  # type: ignore[arg-type]
         ({"policy": {"paralel": 1}}, "sweep.policy.paralel", "did you mean parallel?"),
         ({"policy": {"parallel": 1.5}}, "sweep.policy.parallel", "must be a whole number that fits, got '1.5'"),

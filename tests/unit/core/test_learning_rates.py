@@ -18,7 +18,7 @@ from mvprune_core.methods import Method
 from mvprune_core.models import find_model, load_model
 from mvprune_core.tasks import objective_for
 
-AT_ONCE = Schedule(shape="one_shot", warmup=0.0)
+AT_ONCE = Schedule(shape="one_shot", pruning_start=0.0)
 PRUNED = "bert.encoder.layer.0.output.dense.weight"
 BIAS = "bert.encoder.layer.0.output.dense.bias"
 POOLER = "bert.pooler.dense.weight"
@@ -99,7 +99,7 @@ def test_the_rate_follows_the_schedule(model_folder: Path, data: ClassificationD
     weights: list[dict[str, Tensor]] = []
     for growth in (0.0, 2.0):
         training = Training(max_steps=10, batch_size=16, learning_rate=RATE, lr_density_exponent=growth)
-        late = Magnitude(schedule=Schedule(shape="one_shot", warmup=1.0))
+        late = Magnitude(schedule=Schedule(shape="one_shot", pruning_start=1.0))
         result = compress(model_folder, data, method=late, density=0.25, training=training, dense_baseline=False)
         weights.append(result.model.state_dict())
     first, second = weights

@@ -264,7 +264,9 @@ def test_tied_weights_count_once() -> None:
     assert list(prunable_layers(model, exclude=["layer.0"])) == ["layer.2"]
 
 
-@pytest.mark.parametrize("method", [Random(schedule=Schedule("one_shot", warmup=0)), Movement(initial_scores="zero")])
+@pytest.mark.parametrize(
+    "method", [Random(schedule=Schedule("one_shot", pruning_start=0)), Movement(initial_scores="zero")]
+)
 def test_a_weight_of_zero_that_is_kept_has_a_gradient(method: Method) -> None:
     """As of a model that was pruned before: 0 is not masked."""
     model = BertForSequenceClassification(BertConfig(**SMALL))

@@ -9,7 +9,7 @@ from mvprune_core import RunTooShort, Schedule
 
 
 def test_density_at_every_boundary() -> None:
-    densities = [Schedule(warmup=0.1, cooldown=0.3).density_at(step, 100, 0.03) for step in range(101)]
+    densities = [Schedule(pruning_start=0.1, cooldown=0.3).density_at(step, 100, 0.03) for step in range(101)]
     assert densities[:11] == [1.0] * 11
     assert densities[11] < 1.0
     assert densities[69] > 0.03
@@ -19,11 +19,11 @@ def test_density_at_every_boundary() -> None:
 
 def test_cubic_between_the_boundaries() -> None:
     # Half-way between steps 20 and 80: v + (1 - v) / 8.
-    assert Schedule(warmup=0.2, cooldown=0.2).density_at(50, 100, 0.2) == pytest.approx(0.3, abs=1e-12)
+    assert Schedule(pruning_start=0.2, cooldown=0.2).density_at(50, 100, 0.2) == pytest.approx(0.3, abs=1e-12)
 
 
 def test_linear_between_the_boundaries() -> None:
-    schedule = Schedule("linear", warmup=0.2, cooldown=0.2)
+    schedule = Schedule("linear", pruning_start=0.2, cooldown=0.2)
     assert schedule.density_at(20, 100, 0.2) == 1.0
     assert schedule.density_at(35, 100, 0.2) == pytest.approx(0.8, abs=1e-12)
     assert schedule.density_at(50, 100, 0.2) == pytest.approx(0.6, abs=1e-12)
@@ -31,9 +31,9 @@ def test_linear_between_the_boundaries() -> None:
     assert schedule.pruning_steps(100) == 60
 
 
-@pytest.mark.parametrize(("warmup", "dense"), [(0.0, 0), (0.25, 25), (1.0, 100)])
-def test_one_shot_prunes_once(warmup: float, dense: int) -> None:
-    schedule = Schedule("one_shot", warmup=warmup)
+@pytest.mark.parametrize(("pruning_start", "dense"), [(0.0, 0), (0.25, 25), (1.0, 100)])
+def test_one_shot_prunes_once(pruning_start: float, dense: int) -> None:
+    schedule = Schedule("one_shot", pruning_start=pruning_start)
     schedule.check(1)
     densities = [schedule.density_at(step, 100, 0.1) for step in range(101)]
     assert densities == [1.0] * dense + [0.1] * (101 - dense)
@@ -42,12 +42,12 @@ def test_one_shot_prunes_once(warmup: float, dense: int) -> None:
 
 
 @pytest.mark.parametrize("total", [7, 10, 29, 100, 12345])
-@pytest.mark.parametrize(("warmup", "cooldown"), [(0.0, 0.2), (0.29, 0.2), (0.1, 0.7)])
-def test_starts_dense_and_ends_at_the_target(total: int, warmup: float, cooldown: float) -> None:
-    schedule = Schedule(warmup=warmup, cooldown=cooldown)
+@pytest.mark.parametrize(("pruning_start", "cooldown"), [(0.0, 0.2), (0.29, 0.2), (0.1, 0.7)])
+def test_starts_dense_and_ends_at_the_target(total: int, pruning_start: float, cooldown: float) -> None:
+    schedule = Schedule(pruning_start=pruning_start, cooldown=cooldown)
     schedule.check(total)
     assert schedule.density_at(0, total, 0.1) == 1.0
-    assert schedule.density_at(round(warmup * total), total, 0.1) == 1.0
+    assert schedule.density_at(round(pruning_start * total), total, 0.1) == 1.0
     assert schedule.density_at(total - round(cooldown * total), total, 0.1) == 0.1
     assert schedule.density_at(total - 1, total, 0.1) == 0.1
     assert schedule.density_at(total, total, 0.1) == 0.1
@@ -56,15 +56,15 @@ def test_starts_dense_and_ends_at_the_target(total: int, warmup: float, cooldown
 @pytest.mark.parametrize(
     ("field", "options"),
     [
-        ("schedule.warmup", {"warmup": -0.1}),
-        ("schedule.warmup", {"warmup": float("nan")}),
-        ("schedule", {"warmup": 1.0}),
+        ("schedule.pruning_start", {"pruning_start": -0.1}),
+        ("schedule.pruning_start", {"pruning_start": float("nan")}),
+        ("schedule", {"pruning_start": 1.0}),
         ("schedule.cooldown", {"cooldown": 0.0}),
         ("schedule.cooldown", {"cooldown": 1.5}),
         ("schedule.shape", {"shape": "square"}),
-        ("schedule.warmup", {"shape": "one_shot", "warmup": 1.1}),
+        ("schedule.pruning_start", {"shape": "one_shot", "pruning_start": 1.1}),
         ("schedule.cooldown", {"shape": "linear", "cooldown": 0.0}),
-        ("schedule", {"warmup": 0.6, "cooldown": 0.4}),
+        ("schedule", {"pruning_start": 0.6, "cooldown": 0.4}),
         ("schedule.cooldown", {"shape": "one_shot", "cooldown": 0.5}),
     ],
 )
@@ -76,11 +76,11 @@ def test_refuses_a_schedule_that_never_reaches_its_target(field: str, options: d
 @pytest.mark.parametrize(("steps", "cooldown"), [(1, 0.2), (2, 0.2), (1, 0.9)])
 def test_refuses_a_run_too_short_for_it(steps: int, cooldown: float) -> None:
     with pytest.raises(ValueError, match="steps"):
-        Schedule(warmup=0.05, cooldown=cooldown).check(steps)
+        Schedule(pruning_start=0.05, cooldown=cooldown).check(steps)
 
 
 def test_events_prune_a_few_times_and_set_the_learning_rate_back() -> None:
-    schedule = Schedule("events", warmup=0.1, cooldown=0.4, events=3, first_event=0.7)
+    schedule = Schedule("events", pruning_start=0.1, cooldown=0.4, events=3, first_event=0.7)
     schedule.check(100)
     densities = [schedule.density_at(step, 100, 0.04) for step in range(101)]
     # After the first event 0.3; then 0.04 + 0.26 · (1/2)³; then the target.
@@ -95,7 +95,7 @@ def test_events_prune_a_few_times_and_set_the_learning_rate_back() -> None:
 
 
 def test_the_first_event_prunes_no_more_than_is_asked_for() -> None:
-    schedule = Schedule("events", warmup=0.0, cooldown=0.5)
+    schedule = Schedule("events", pruning_start=0.0, cooldown=0.5)
     assert [schedule.density_at(step, 10, 0.5) for step in (0, 5)] == [0.5, 0.5]
 
 

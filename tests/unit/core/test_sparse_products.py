@@ -36,7 +36,7 @@ from mvprune_core import (
 
 QUICK = Training(max_steps=30, batch_size=32, learning_rate=1e-3)
 EXACT: dict[str, Any] = {"dense_baseline": False, "weight_dtype": "fp32", "embedding_dtype": "fp32"}
-EVENTS = Schedule("events", warmup=0.2, cooldown=0.4)
+EVENTS = Schedule("events", pruning_start=0.2, cooldown=0.4)
 PRODUCTS = "training computed the products of"
 
 

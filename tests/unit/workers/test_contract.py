@@ -124,7 +124,7 @@ def test_a_spec_has_what_else_the_contract_has() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_facts_about_a_method_are_those_of_the_contract(name: str) -> None:
-    facts, schedules = FACTS[name], PARAMETERS["warmup"].methods
+    facts, schedules = FACTS[name], PARAMETERS["pruning_start"].methods
     shape = METHODS[name]().facts.shape if name in schedules else facts.shape
     assert METHODS[name]().facts._replace(shape=shape) == facts._replace(help="")
     assert ("schedule" in _fields(METHODS[name])) == (name in schedules)

@@ -45,7 +45,7 @@ def value_of(one: Parameter, chance: random.Random) -> Any:
         return chance.choice(one.words)
     assert one.bound is not None, one.name
     value = chance.choice([one.bound.low, one.bound.high, (one.bound.low + one.bound.high) / 2, one.bound.high * 2, -1])
-    if one.name in ("density", "structure_density", "warmup", "cooldown") and chance.random() < 0.7:
+    if one.name in ("density", "structure_density", "pruning_start", "cooldown") and chance.random() < 0.7:
         value = chance.choice([0.05, 0.3, 0.5])
     return value if one.kind is Kind.NUMBER else int(value)
 

@@ -50,7 +50,7 @@ def test_the_recorded_spec_leaves_nothing_open(spec: job_pb2.CompressionSpec) ->
         "lr_warmup": 0.1,
         "learning_rate_growth": 1.0,
     }
-    assert complete["movement"]["schedule"] == {"shape": "CUBIC", "warmup": 0.1, "cooldown": 0.4}
+    assert complete["movement"]["schedule"] == {"shape": "CUBIC", "pruning_start": 0.1, "cooldown": 0.4}
     assert complete["movement"]["score_learning_rate"] == 0.5
     assert complete["movement"]["selection"] == "LOCAL"
     assert complete["teacher"] == {"job": "projects/p/jobs/t", "temperature": 2.0, "alpha": 0.0, "hidden_states": 0.5}
@@ -127,17 +127,17 @@ def test_every_method_runs_as_the_contract_has_it(spec: job_pb2.CompressionSpec,
     manifest = read_manifest(folders(tmp_path).output)
     options = manifest.spec[method]
     assert options.get("selection", "GLOBAL") == "GLOBAL"
-    assert options.keys() >= names - {"penalty", "block_size"}, "what is unset follows from the sizes of the model"
+    assert options.keys() >= names - {"penalty", "fisher_block_size"}, "what is unset follows from the model"
     assert manifest.spec["training"]["accumulation_steps"] == 2
     assert manifest.spec["include"] == ["*.attention.*"]
     assert {layer.name.partition("attention")[0] for layer in manifest.layers} == {"bert.encoder.layer.1."}
 
 
 def test_a_schedule_keeps_the_methods_own_shape(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
-    spec.obert.schedule.warmup, spec.obert.gradients = 0.2, 4
+    spec.obert.schedule.pruning_start, spec.obert.gradients = 0.2, 4
     run(spec, tmp_path)
     schedule = read_manifest(folders(tmp_path).output).spec["obert"]["schedule"]
-    assert (schedule["shape"], schedule["warmup"]) == ("EVENTS", 0.2)
+    assert (schedule["shape"], schedule["pruning_start"]) == ("EVENTS", 0.2)
 
 
 def test_patterns_and_structures_run_as_the_contract_has_them(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class LockedMask(Method):
     @property
     def schedule(self) -> Schedule:  # type: ignore[override]
         """Dense until the mask applies."""
-        return Schedule("one_shot", warmup=self.rewind)
+        return Schedule("one_shot", pruning_start=self.rewind)
 
     def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
         density = step.scheduled_density(self.schedule)

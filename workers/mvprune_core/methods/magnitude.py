@@ -55,7 +55,7 @@ class OneShotMagnitude(TopV):
     @property
     def schedule(self) -> Schedule:  # type: ignore[override]
         """Dense until the mask is chosen."""
-        return Schedule("one_shot", warmup=0.0 if self.when == "before" else 1.0)
+        return Schedule("one_shot", pruning_start=0.0 if self.when == "before" else 1.0)
 
     def scores(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return weight.abs()

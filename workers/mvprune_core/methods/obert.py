@@ -41,8 +41,8 @@ class OBERT(TopV):
         gradient_batch_size: examples of a gradient.
         damping: λ. In a block where B · 2⁻²³ times the largest entry of F is more, which is what rounding to single
             precision may amount to, λ is that.
-        block_size: B; by default 50, or as many as 4 GiB hold for the matrices of the model. F takes 4 · B bytes a
-            weight.
+        fisher_block_size: B; by default 50, or as many as 4 GiB hold for the matrices of the model. F takes 4 · B bytes
+            a weight.
 
     Raises:
         ValueError: an option out of range.
@@ -57,7 +57,7 @@ class OBERT(TopV):
     gradients: int = 256
     gradient_batch_size: int = 16
     damping: float = 1e-7
-    block_size: int | None = None
+    fisher_block_size: int | None = None
 
     def gradient_samples(self, step: PruningStep) -> int:
         return 0 if step.scheduled_density(self.schedule) == step.current_density else self.gradients
@@ -83,7 +83,7 @@ class OBERT(TopV):
     def notes(self, sizes: Sequence[int], examples: int) -> Sequence[str]:
         size = self.blocks_of(sizes)
         needed = sum(sizes) * size * 4 / (1 << 30)
-        smaller = size < _LARGEST_BLOCK and self.block_size is None
+        smaller = size < _LARGEST_BLOCK and self.fisher_block_size is None
         why = f"; blocks of {_LARGEST_BLOCK}, the default, would take more than {_MEMORY >> 30} GiB" if smaller else ""
         notes = [f"obert estimates the Fisher matrix in blocks of {size} weights, which take {needed:.1f} GiB{why}"]
         if (most := -(-examples // self.gradient_batch_size)) < self.gradients:
@@ -95,7 +95,7 @@ class OBERT(TopV):
 
     def blocks_of(self, sizes: Sequence[int]) -> int:
         """B for matrices of these `sizes` (weights each)."""
-        return self.block_size or max(1, min(_LARGEST_BLOCK, _MEMORY // (4 * sum(sizes))))
+        return self.fisher_block_size or max(1, min(_LARGEST_BLOCK, _MEMORY // (4 * sum(sizes))))
 
     def _finish_fisher(self, matrix: Matrix) -> None:
         """F = λI + (1/m) Σ g gᵀ, shape (blocks, B, B)."""

@@ -48,7 +48,7 @@ class Regrowth(TopV):
     @property
     def schedule(self) -> Schedule:  # type: ignore[override]
         """At the final density from the first step on."""
-        return Schedule("one_shot", warmup=0.0)
+        return Schedule("one_shot", pruning_start=0.0)
 
     def for_run(self, total_steps: int) -> Self:
         interval = self.mask_interval or mask_interval_of(total_steps)

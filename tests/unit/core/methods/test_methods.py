@@ -114,7 +114,7 @@ def _penalty(method: Method, masks: Masks, scores: list[Tensor]) -> Tensor | flo
 @pytest.mark.parametrize("temperature", [2 / 3, 0.2, 1.0])
 def test_the_penalty_of_l0_is_the_probability_of_an_open_gate(temperature: float) -> None:
     torch.manual_seed(0)
-    method = L0(schedule=Schedule(warmup=0.5, cooldown=0.3), gate_temperature=temperature)
+    method = L0(schedule=Schedule(pruning_start=0.5, cooldown=0.3), gate_temperature=temperature)
     model = blocks((40, 50))
     masks = Masks(model, method.for_run(TOTAL), density=0.5, total_steps=TOTAL, seed=0)
     for value in (-3.0, -1.0, 0.0, 2.0):
@@ -339,7 +339,7 @@ def test_a_step_waits_for_no_device(method: Method, monkeypatch: pytest.MonkeyPa
 def test_magnitude_is_worth_fewer_steps_of_movement_as_the_density_falls(
     make: type[Movement | SoftMovement], step: int, density: float
 ) -> None:
-    method = make(schedule=Schedule("linear", warmup=0.2, cooldown=0.2))
+    method = make(schedule=Schedule("linear", pruning_start=0.2, cooldown=0.2))
     masks = Masks(blocks((6, 8)), method, density=0.1, total_steps=TOTAL, seed=0)
     (matrix,) = masks.matrices
     assert matrix.scores is not None
@@ -369,7 +369,7 @@ def test_scores_decide_alone_where_they_start_from_zero(make: type[Movement | So
 
 
 def test_the_penalty_grows_as_the_density_falls() -> None:
-    schedule = Schedule(warmup=0.2, cooldown=0.2)
+    schedule = Schedule(pruning_start=0.2, cooldown=0.2)
     end = masked(blocks((2, 3)), Movement())._step
     at = [ramp(schedule, replace(end, number=number, density=0.1)) for number in range(TOTAL + 1)]
     assert at[:3] == [0.0] * 3

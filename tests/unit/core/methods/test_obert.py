@@ -10,7 +10,7 @@ from mvprune_core import OBERT, RunTooShort, Schedule
 from mvprune_core.masking import Masks
 
 TOTAL = 10
-TWICE = Schedule("events", warmup=0.2, cooldown=0.2, events=2, first_event=0.4)  # after the steps 2 and 8
+TWICE = Schedule("events", pruning_start=0.2, cooldown=0.2, events=2, first_event=0.4)  # after the steps 2 and 8
 DAMPING = 1e-3
 
 
@@ -20,7 +20,7 @@ def _model() -> nn.Module:
 
 
 def _masks(model: nn.Module, **options: object) -> Masks:
-    method = OBERT(**{"schedule": TWICE, "damping": DAMPING, "block_size": 4, "gradients": 20} | options)  # type: ignore[arg-type]
+    method = OBERT(**{"schedule": TWICE, "damping": DAMPING, "fisher_block_size": 4, "gradients": 20} | options)  # type: ignore[arg-type]
     return Masks(model, method, density=0.3, total_steps=TOTAL, seed=0)
 
 
@@ -124,7 +124,7 @@ def test_weights_that_were_removed_stay_removed() -> None:
 def test_the_block_size_follows_from_the_memory_unless_it_is_given(
     given: int | None, sizes: list[int], expected: int
 ) -> None:
-    method = OBERT(block_size=given)
+    method = OBERT(fisher_block_size=given)
     assert method.blocks_of(sizes) == expected
     (note,) = method.notes(sizes, 10**6)
     assert f"in blocks of {expected} weights" in note
@@ -141,12 +141,15 @@ def test_a_run_with_fewer_examples_than_an_event_samples_says_so() -> None:
 
 def test_a_schedule_that_prunes_before_the_first_step_is_refused() -> None:
     with pytest.raises(
-        RunTooShort, match=r"schedule\.warmup must be at least one step with the method obert, .* got '0 of 100 steps'"
+        RunTooShort,
+        match=r"schedule\.pruning_start must be at least one step with the method obert, .* got '0 of 100 steps'",
     ):
-        Schedule("events", warmup=0.0).check(100, OBERT().facts)
+        Schedule("events", pruning_start=0.0).check(100, OBERT().facts)
 
 
-@pytest.mark.parametrize("options", [{"gradients": 0}, {"damping": 0.0}, {"block_size": 1.5}, {"selection": "both"}])
+@pytest.mark.parametrize(
+    "options", [{"gradients": 0}, {"damping": 0.0}, {"fisher_block_size": 1.5}, {"selection": "both"}]
+)
 def test_options_out_of_range_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(options))} must be"):
         OBERT(**options)  # type: ignore[arg-type]

@@ -13,7 +13,9 @@ from mvprune.data.loading import ClassificationData
 from mvprune_core import Platon, RunTooShort, Schedule, Training, compress
 from mvprune_core.masking import Masks
 
-SCHEDULE = Schedule(warmup=0.1, cooldown=0.2)  # of 200 steps: windows of ten steps, the density is final after 160
+SCHEDULE = Schedule(
+    pruning_start=0.1, cooldown=0.2
+)  # of 200 steps: windows of ten steps, the density is final after 160
 TOTAL = 200
 
 
@@ -93,5 +95,5 @@ def test_options_out_of_range_and_a_schedule_without_gradients_are_refused() -> 
         Platon(sensitivity_decay=1.0)
     with pytest.raises(ValueError, match="uncertainty_decay must be"):
         Platon(uncertainty_decay=-0.1)
-    with pytest.raises(RunTooShort, match=r"schedule\.warmup must be at least one step with the method platon"):
-        Schedule("one_shot", warmup=0.0).check(100, Platon().facts)
+    with pytest.raises(RunTooShort, match=r"schedule\.pruning_start must be at least one step with the method platon"):
+        Schedule("one_shot", pruning_start=0.0).check(100, Platon().facts)

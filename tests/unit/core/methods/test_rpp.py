@@ -14,7 +14,7 @@ TOTAL = 40
 def test_weights_follow_the_proximal_step() -> None:
     torch.manual_seed(0)
     model = nn.ModuleDict({"layer": nn.ModuleList([nn.Linear(10, 8), nn.Linear(8, 6)])})
-    schedule = Schedule(warmup=0.1, cooldown=0.3)
+    schedule = Schedule(pruning_start=0.1, cooldown=0.3)
     masks = Masks(model, RPP(schedule=schedule), density=0.2, total_steps=TOTAL, seed=0)
     size = sum(matrix.weight.numel() for matrix in masks.matrices)
     generator = torch.Generator().manual_seed(1)

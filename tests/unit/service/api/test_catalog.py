@@ -109,8 +109,12 @@ async def test_methods(stub: Any) -> None:
     methods = {one.name: one for one in await entries(stub.ListMethods, catalog_pb2.ListMethodsRequest(), "methods")}
     assert list(methods) == [field.name for field in job_pb2.CompressionSpec.DESCRIPTOR.oneofs_by_name["method"].fields]
     options = {option.name: option for option in methods["movement"].options}
-    assert options["warmup"].field == "schedule.warmup"
-    assert (options["warmup"].min, options["warmup"].max, options["warmup"].above_min) == (0, 1, False)
+    assert options["pruning_start"].field == "schedule.pruning_start"
+    assert (options["pruning_start"].min, options["pruning_start"].max, options["pruning_start"].above_min) == (
+        0,
+        1,
+        False,
+    )
     assert options["cooldown"].above_min
     assert list(options["selection"].words) == ["local", "global"]
     assert list(options["initial_scores"].words) == ["zero", "magnitude"]

@@ -362,7 +362,7 @@ async def test_a_sweep_whose_job_was_retried_by_hand_is_not_deleted(gym: Gym) ->
 
     await gym.db.write(again)
     assert await refused(gym, "DeleteSweep") == "SWEEP_NOT_FINISHED"
-    await gym.fail("s-0001", FailureReason.OUT_OF_MEMORY)
+    await gym.fail("s-0001", FailureReason.NAN_LOSS)
     await ask(gym, "DeleteSweep")
 
 

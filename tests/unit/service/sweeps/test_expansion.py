@@ -265,9 +265,9 @@ async def test_without_being_asked_nothing_is_reused(gym: Gym) -> None:
 async def test_a_failed_point_says_why(gym: Gym) -> None:
     await gym.create(**ALONE)
     await gym.expander.step()
-    await gym.fail("s-0001", FailureReason.OUT_OF_MEMORY)
+    await gym.fail("s-0001", FailureReason.NAN_LOSS)
     point = (await gym.points())[0]
-    assert (point.state_reason, point.failure.message) == ("OUT_OF_MEMORY", "it went astray")
+    assert (point.state_reason, point.failure.message) == ("NAN_LOSS", "it went astray")
 
 
 async def test_a_round_that_would_change_nothing_writes_nothing(gym: Gym, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ async def test_what_the_runs_train(gym: Gym) -> None:
         if name == "dense":
             assert spec.magnitude == job_pb2.MagnitudePruning()
         elif name == "random_mask":
-            schedule = job_pb2.Schedule(shape=job_pb2.Schedule.ONE_SHOT, warmup=0.1)
+            schedule = job_pb2.Schedule(shape=job_pb2.Schedule.ONE_SHOT, pruning_start=0.1)
             assert spec.random == job_pb2.RandomPruning(schedule=schedule, selection=job_pb2.GLOBAL)
         else:
             mask = spec.locked_mask
@@ -105,8 +105,8 @@ async def test_without_rewinding_a_random_mask_applies_from_the_first_step(gym: 
     [point] = [point for point in await gym.points() if point.method == "random"]
     await gym.expander.step()
     spec = await spec_of(gym, f"s-{point.number:04d}")
-    assert spec.random.schedule.HasField("warmup")
-    assert spec.random.schedule.warmup == 0
+    assert spec.random.schedule.HasField("pruning_start")
+    assert spec.random.schedule.pruning_start == 0
 
 
 async def test_the_training_may_have_an_exponent_of_its_own(gym: Gym) -> None:

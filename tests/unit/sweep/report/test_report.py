@@ -204,11 +204,11 @@ def test_the_cost_says_what_was_shared_and_reused(tmp_path: Path, points: list[S
 
 
 def test_only_what_differs_has_columns_and_the_rest_is_said_once(tmp_path: Path, points: list[SweepPoint]) -> None:
-    record = sweep(points, base=base_spec(method_options={"warmup": 0.2}), strategy_options={"points": 5})
+    record = sweep(points, base=base_spec(method_options={"pruning_start": 0.2}), strategy_options={"points": 5})
     text = report(tmp_path, points, record)["md"].replace("\\", "")
     assert "| method | movement, soft_movement, magnitude, random |" in text
     assert "| model | bert-tiny, minilm-2 |" in text
-    assert "| method_options.warmup | 0.2 |" in text
+    assert "| method_options.pruning_start | 0.2 |" in text
     assert "| training.epochs | 3 |" in text
     assert "| strategy | grid (points 5) |" in text
     assert "| gates | delta_accuracy>=-1 |" in text
