@@ -16,6 +16,8 @@ import grpc
 from google.protobuf.message import Message
 
 from mvprune.sources.references import Roots
+from mvprune_service.api.calls import END
+from mvprune_service.api.errors import ApiError
 from mvprune_service.changes import Changes
 from mvprune_service.components import Components
 from mvprune_service.config import Settings
@@ -58,31 +60,16 @@ class Refused(Exception):
         self.code = code
 
 
-class _Details(NamedTuple):
-    method: str
+class _Origin(NamedTuple):
+    """Where a call comes from."""
 
-
-class _Context:
-    """The context of a call."""
-
-    def __init__(self, requests: Sequence[Message], secret: str) -> None:
-        self._requests = [type(one).FromString(one.SerializeToString()) for one in requests]  # as they arrive
-        self._secret = secret
-
-    async def read(self) -> Any:
-        return self._requests.pop(0) if self._requests else grpc.aio.EOF
+    secret: str
 
     def invocation_metadata(self) -> Any:
-        return (("authorization", f"Bearer {self._secret}"),) if self._secret else ()
+        return (("authorization", f"Bearer {self.secret}"),) if self.secret else ()
 
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
-
-    def set_trailing_metadata(self, _: Any) -> None:
-        pass
-
-    async def abort(self, code: grpc.StatusCode, message: str, trailing: Any = ()) -> None:
-        raise Refused(code, message)
 
 
 @cache
@@ -167,11 +154,20 @@ class Server:
 
     def answer(self, port: str, method: str, requests: Sequence[Any], secret: str) -> asyncio.Task[Any]:
         """Begins a call."""
-        handlers = self.components.workers if port == "workers" else self.components.clients
+        calls = self.components.workers if port == "workers" else self.components.clients
+        found = calls.method(method)
+        assert found is not None, f"{method} is of no service"
+        arriving = [type(one).FromString(one.SerializeToString()) for one in requests]
+
+        async def receive() -> Any:
+            return arriving.pop(0) if arriving else END
 
         async def call() -> Any:
             ACTING.set(requests[0].lease.fencing_token if port == "workers" else 0)
-            return await handlers.service(_Details(method)).stream_unary(None, _Context(requests, secret))
+            try:
+                return await calls.call(found, _Origin(secret), receive)
+            except ApiError as error:
+                raise Refused(error.code, error.message) from None
 
         return self.context.run(contextvars.copy_context).run(asyncio.get_running_loop().create_task, call())
 
@@ -231,8 +227,8 @@ class Channel:
         if task.cancelled() or fault is FaultKind.LOST:
             return
         error = task.exception()
-        if isinstance(error, Refused) and error.code is grpc.StatusCode.INTERNAL:
-            self._wire.fail(AssertionError(f"{method}: {error}"))
+        if error and (not isinstance(error, Refused) or error.code is grpc.StatusCode.INTERNAL):
+            self._wire.fail(AssertionError(f"{method}: {error!r}"))
         if fault is FaultKind.CRASH_AFTER:
             self._wire.say(f"{process.name}: killed after {method}")
             process.kill()
