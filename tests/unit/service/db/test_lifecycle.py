@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from tests.unit.service.beating import beat
 from tests.unit.service.conftest import Jobs, TestClock
 
+from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import attempt_logs, leases, lifecycle, records
 from mvprune_service.db.database import Database, Tx
@@ -143,7 +144,10 @@ async def test_infrastructure_failures_are_retried_until_attempts_are_used_up(
 async def test_a_trainer_that_a_signal_kills_at_the_same_step_again_and_again_fails_the_job(
     db: Database, jobs: Jobs
 ) -> None:
-    await jobs.create(max_attempts=9)
+    uid = await jobs.create(max_attempts=9)
+    smallest = job_pb2.CompressionSpec(model="m", task="sst2", training=job_pb2.Training(batch_size=1))
+    cannot_be_cut = update(JOBS).where(JOBS.c.uid == uid).values(spec=smallest.SerializeToString())
+    await db.write(lambda tx: tx.conn.execute(cannot_be_cut))
 
     async def killed(step: int, reason: FailureReason = FailureReason.TRAINER_KILLED) -> Any:
         kill = Kill(9, "pruning", step)
