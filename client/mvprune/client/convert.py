@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
+from collections.abc import Mapping, MutableSequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -175,7 +175,7 @@ def _value(message: Message, field: Any) -> Any:
     if kind is not None and kind.full_name == "google.protobuf.Timestamp":
         return time_of(message, field.name)
     value = getattr(message, field.name)
-    if kind is not None and kind.GetOptions().map_entry:
+    if isinstance(value, Mapping):
         return dict(value)
     if isinstance(field.default_value, list):
         return tuple(value)
