@@ -11,7 +11,7 @@ import sys
 from mvprune.spec.lookup import flags_of
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2
-from mvprune_core.settings import Training
+from mvprune_core.base.settings import Training
 from mvprune_service.api.options import check_options
 
 added = PARAMETERS["label_smoothing"]
@@ -29,7 +29,7 @@ def test_the_steps_of_the_page_add_an_option(tmp_path: Path) -> None:
     copy = Copy.make(tmp_path)
     (field,), (setting,), (generate, _) = (blocks("option.md", language) for language in ("proto", "python", "sh"))
     copy.insert("proto/mvprune/v1/job.proto", "\nmessage Training {", field)
-    copy.insert("workers/mvprune_core/settings.py", "\nclass Training:", setting)
+    copy.insert("workers/mvprune_core/base/settings.py", "\nclass Training:", setting)
     assert generate == "make proto\n"
     copy.make_proto()
     copy.run(CHECK)
