@@ -28,9 +28,9 @@ from mvprune.artifact.values import STEPS, decode_values, encode_values, pack, r
 from mvprune.data.loading import load_files
 from mvprune.data.tasks import get_task
 from mvprune_core import Training, compress
-from mvprune_core.batching import Examples, training_batches
+from mvprune_core.storing.word_steps import Words
 from mvprune_core.tasks import objective_for
-from mvprune_core.word_steps import Words
+from mvprune_core.tasks.batching import Examples, training_batches
 
 Array = npt.NDArray[Any]
 RATE, BATCH, TEMPERATURE = 5e-5, 64, 2.0

@@ -14,8 +14,8 @@ from mvprune import Client, TicketStrategy
 from mvprune.cli import main
 from mvprune.runtime import load
 from mvprune_core import LockedMask, Magnitude, Result, Training, compress
-from mvprune_core.sources import load_task
-from mvprune_core.state import tensors_of
+from mvprune_core.base.state import tensors_of
+from mvprune_core.tasks.sources import load_task
 
 from ..conftest import Tiny, server_path
 from .servers import Server

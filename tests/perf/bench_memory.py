@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mvprune_core import METHODS
-from mvprune_core.heap import freed_memory_kept
-from mvprune_core.prunable import prunable_layers
+from mvprune_core.base.heap import freed_memory_kept
+from mvprune_core.models.prunable import prunable_layers
 
 _STEPS = 3
 

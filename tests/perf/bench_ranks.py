@@ -24,13 +24,13 @@ from rich.table import Table
 
 from mvprune.data.tasks import get_task
 from mvprune_core import Callback, SoftMovement, TorchGroup, Training
-from mvprune_core.batching import Examples
-from mvprune_core.curves import Curve
-from mvprune_core.group import ALONE
-from mvprune_core.masking import Masks
-from mvprune_core.optimization import build_optimizer
+from mvprune_core.base.group import ALONE
+from mvprune_core.tasks.batching import Examples
 from mvprune_core.tasks.losses import CrossEntropy
-from mvprune_core.training import Trainer
+from mvprune_core.training.curves import Curve
+from mvprune_core.training.loop import Trainer
+from mvprune_core.training.masking import Masks
+from mvprune_core.training.optimization import build_optimizer
 
 TOTAL, AT, DENSITY = 1000, 700, 0.1
 

@@ -35,18 +35,18 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 
 from mvprune.data.tasks import get_task
 from mvprune_core import METHODS, Callback, LockedMask, Movement, Training
-from mvprune_core.batching import Examples
-from mvprune_core.curves import Curve
-from mvprune_core.distillation import DistillationLoss
-from mvprune_core.heap import freed_memory_kept
-from mvprune_core.masking import Masks
+from mvprune_core.base.heap import freed_memory_kept
 from mvprune_core.methods.regrowth import Regrowth
-from mvprune_core.optimization import build_optimizer
-from mvprune_core.precision import with_length_buckets
-from mvprune_core.prunable import prunable_layers
+from mvprune_core.models.prunable import prunable_layers
+from mvprune_core.tasks.batching import Examples
 from mvprune_core.tasks.losses import CrossEntropy
 from mvprune_core.tasks.outputs import ClassLogits
-from mvprune_core.training import Trainer as OurTrainer
+from mvprune_core.training.curves import Curve
+from mvprune_core.training.distillation import DistillationLoss
+from mvprune_core.training.loop import Trainer as OurTrainer
+from mvprune_core.training.masking import Masks
+from mvprune_core.training.optimization import build_optimizer
+from mvprune_core.training.precision import with_length_buckets
 
 SHAPES = {
     "BERT-small": {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048},

@@ -13,13 +13,12 @@ from __future__ import annotations
 from mvprune.artifact.errors import needs
 
 with needs("mvprune_core", "worker"):
-    from mvprune_core.baselines import SharedBaseline
-    from mvprune_core.callbacks import Callback, Progress
+    from mvprune_core.base.callbacks import Callback, Progress
+    from mvprune_core.base.errors import CompressionError, Reason
+    from mvprune_core.base.group import Group, RankLost, RanksDiverged, TorchGroup
+    from mvprune_core.base.interruption import Stopped, request_stop
+    from mvprune_core.base.settings import Training
     from mvprune_core.compression import compress
-    from mvprune_core.distillation import Teacher
-    from mvprune_core.errors import CompressionError, Reason
-    from mvprune_core.group import Group, RankLost, RanksDiverged, TorchGroup
-    from mvprune_core.interruption import Stopped, request_stop
     from mvprune_core.methods import (
         L0,
         METHODS,
@@ -38,12 +37,13 @@ with needs("mvprune_core", "worker"):
         SparseMomentum,
         TopV,
     )
-    from mvprune_core.models import find_model
-    from mvprune_core.result import Result
-    from mvprune_core.schedule import RunTooShort, Schedule
-    from mvprune_core.settings import Training
-    from mvprune_core.sources import load_task
-    from mvprune_core.spec import Spec
+    from mvprune_core.models.loading import find_model
+    from mvprune_core.pruning.schedule import RunTooShort, Schedule
+    from mvprune_core.runs.baselines import SharedBaseline
+    from mvprune_core.runs.result import Result
+    from mvprune_core.runs.spec import Spec
+    from mvprune_core.tasks.sources import load_task
+    from mvprune_core.training.distillation import Teacher
 
 __all__ = [
     "L0",

@@ -13,25 +13,25 @@ import torch
 
 from mvprune.common.collection import without_collection
 from mvprune.spec.patterns import Pattern
-from mvprune_core.assembly import Assembly, draft
-from mvprune_core.baselines import SharedBaseline
-from mvprune_core.callbacks import Callback, Silent
-from mvprune_core.checkpoint_checks import check_range
-from mvprune_core.errors import CompressionError, Reason, is_out_of_memory
-from mvprune_core.group import ALONE, Group, check_group
-from mvprune_core.interruption import stop_scope
-from mvprune_core.keys import run_keys
-from mvprune_core.metrics import check_packages
-from mvprune_core.models import Source, find_model, load_model
-from mvprune_core.notes import Notes
-from mvprune_core.plan import resolve
-from mvprune_core.reopening import try_writing
-from mvprune_core.resolved import Request
-from mvprune_core.result import Result, model_source
-from mvprune_core.run import CompressionRun
-from mvprune_core.spec import Spec, SpecKeywords
-from mvprune_core.storage import Cache, Checkpoints
+from mvprune_core.base.callbacks import Callback, Silent
+from mvprune_core.base.errors import CompressionError, Reason, is_out_of_memory
+from mvprune_core.base.group import ALONE, Group, check_group
+from mvprune_core.base.interruption import stop_scope
+from mvprune_core.base.notes import Notes
+from mvprune_core.base.storage import Cache, Checkpoints
+from mvprune_core.models.checkpoint_checks import check_range
+from mvprune_core.models.loading import Source, find_model, load_model
+from mvprune_core.runs.assembly import Assembly, draft
+from mvprune_core.runs.baselines import SharedBaseline
+from mvprune_core.runs.keys import run_keys
+from mvprune_core.runs.plan import resolve
+from mvprune_core.runs.resolved import Request
+from mvprune_core.runs.result import Result, model_source
+from mvprune_core.runs.spec import Spec, SpecKeywords
+from mvprune_core.runs.steps import CompressionRun
+from mvprune_core.storing.reopening import try_writing
 from mvprune_core.tasks import TaskData, objective_for
+from mvprune_core.tasks.metrics import check_packages
 
 _CHECKPOINT_SECONDS = 300.0
 

@@ -12,14 +12,14 @@ from mvprune.artifact import Manifest
 from mvprune.data.loading import Columns, DataError, load_validation
 from mvprune.runtime import Used, used
 from mvprune.runtime.kernel import Activations
-from mvprune_core.artifact_loading import Opened, Runtime, open_artifact
-from mvprune_core.errors import CompressionError
-from mvprune_core.forward import padding_side
-from mvprune_core.metrics import import_packages
-from mvprune_core.probes import probes
-from mvprune_core.sources import load_task
+from mvprune_core.base.errors import CompressionError
+from mvprune_core.models.artifact_loading import Opened, Runtime, open_artifact
+from mvprune_core.models.forward import padding_side
 from mvprune_core.tasks import TaskData, objective_for, objective_of_kind
 from mvprune_core.tasks.base import counted
+from mvprune_core.tasks.metrics import import_packages
+from mvprune_core.tasks.probes import probes
+from mvprune_core.tasks.sources import load_task
 
 
 class CannotEvaluate(ValueError):

@@ -12,13 +12,13 @@ import torch
 from mvprune.artifact import ArtifactError
 from mvprune.data.loading import DataError
 from mvprune.runtime.kernel import Activations
-from mvprune_core.artifact_loading import Opened, Runtime, open_artifact
-from mvprune_core.batching import Examples, Side
-from mvprune_core.errors import CompressionError
-from mvprune_core.forward import padding_side
-from mvprune_core.probes import probes
+from mvprune_core.base.errors import CompressionError
+from mvprune_core.models.artifact_loading import Opened, Runtime, open_artifact
+from mvprune_core.models.forward import padding_side
 from mvprune_core.tasks import Objective, objective_of_kind
 from mvprune_core.tasks.base import Field, Input
+from mvprune_core.tasks.batching import Examples, Side
+from mvprune_core.tasks.probes import probes
 
 _CPU = torch.device("cpu")
 

@@ -47,9 +47,9 @@ from mvprune_core import (
     load_task,
 )
 from mvprune_core import compress as compress_model
-from mvprune_core.given_masks import find_mask
-from mvprune_core.group import ALONE, Group
-from mvprune_core.models import Source
+from mvprune_core.base.group import ALONE, Group
+from mvprune_core.models.loading import Source
+from mvprune_core.runs.given_masks import find_mask
 from mvprune_workers.disk import check_disk
 from mvprune_workers.events import TrainerEvent
 from mvprune_workers.folders import Folders

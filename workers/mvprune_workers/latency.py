@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mvprune.artifact.positions import longest_input
 from mvprune.common.metrics import LATENCY_MS, LATENCY_RATIO
-from mvprune_core.result import Result
+from mvprune_core.runs.result import Result
 
 log = logging.getLogger(__name__)
 

@@ -84,7 +84,7 @@ def _run(
             import torch  # slow: done while the supervisor claims the attempt
 
             from mvprune_core import CompressionError, RankLost, Stopped, TorchGroup, request_stop
-            from mvprune_core.group import ALONE, Group
+            from mvprune_core.base.group import ALONE, Group
             from mvprune_workers.job import check_device, run_job
         gc.freeze()  # modules stay: later collections need not look at them
     except ModuleNotFoundError as error:

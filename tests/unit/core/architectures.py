@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import transformers
 
-from mvprune_core.batching import Examples
+from mvprune_core.tasks.batching import Examples
 
 _MODEL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 _MODEL |= {"vocab_size": 40, "max_position_embeddings": 96, "pad_token_id": 0}

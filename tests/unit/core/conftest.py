@@ -18,7 +18,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from mvprune.data.loading import ClassificationData, Split
 from mvprune.data.tasks import get_task
 from mvprune_core import compress
-from mvprune_core.models import Loaded, find_model, load_model
+from mvprune_core.models.loading import Loaded, find_model, load_model
 from mvprune_core.tasks import Objective, objective_for
 
 GOOD, BAD = ("good", "great", "fine"), ("bad", "awful", "poor")

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mvprune_core import METHODS, LockedMask, Method, Random
-from mvprune_core.masking import Masks
+from mvprune_core.training.masking import Masks
 
 _SAMPLES = 3
 

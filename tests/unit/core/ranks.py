@@ -40,15 +40,15 @@ from mvprune_core import (
     TorchGroup,
     Training,
     compress,
-    interruption,
     request_stop,
-    training,
 )
-from mvprune_core import sparse_products as products
-from mvprune_core.curves import Curve
-from mvprune_core.models import find_model, load_model
-from mvprune_core.storage import Checkpoints
+from mvprune_core.base import interruption
+from mvprune_core.base.storage import Checkpoints
+from mvprune_core.models.loading import find_model, load_model
 from mvprune_core.tasks import Objective, objective_for
+from mvprune_core.training import loop as training
+from mvprune_core.training import sparse_products as products
+from mvprune_core.training.curves import Curve
 
 _SECONDS = 800  # on a busy machine
 # Large libraries are imported: see without_collection.

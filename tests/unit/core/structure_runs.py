@@ -12,8 +12,8 @@ from transformers import AlbertConfig, AlbertModel, BertModel, DistilBertConfig,
 
 from mvprune.artifact.structures import Structures, find_structures
 from mvprune_core import Movement, Training
-from mvprune_core.masking import Masks
-from mvprune_core.selectors import Selector
+from mvprune_core.pruning.selectors import Selector
+from mvprune_core.training.masking import Masks
 
 TOTAL = 10  # steps of masks without a run
 SIDE = 4  # of a block

@@ -16,8 +16,9 @@ from mvprune.artifact.header import open_header
 from mvprune.artifact.parts import is_small
 from mvprune.data.loading import ClassificationData
 from mvprune.data.tasks import TASKS
-from mvprune_core import Callback, Training, compress, quantized
-from mvprune_core.accounting import note_on_zeros
+from mvprune_core import Callback, Training, compress
+from mvprune_core.runs import quantized
+from mvprune_core.storing.accounting import note_on_zeros
 from mvprune_core.tasks import objective_for
 
 

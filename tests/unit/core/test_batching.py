@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvprune_core.batching import (
+from mvprune_core.tasks.batching import (
     IGNORED,
     Examples,
     TokenMasking,

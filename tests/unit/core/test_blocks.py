@@ -18,8 +18,8 @@ from transformers import BertModel
 from mvprune.artifact.structures import Structures, find_structures, remove_empty
 from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Magnitude, Movement, Reason, compress
-from mvprune_core.blocks import BlocksAndUnits, _Blocks
-from mvprune_core.masking import Masks
+from mvprune_core.pruning.blocks import BlocksAndUnits, _Blocks
+from mvprune_core.training.masking import Masks
 
 OPTIONS: dict[str, Any] = {
     "structure": "blocks_and_units",

@@ -42,7 +42,7 @@ from transformers.integrations import hub_kernels
 from mvprune.artifact import read_manifest
 from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Reason, Teacher, Training, compress
-from mvprune_core.models import Loaded, Source, find_model, load_model
+from mvprune_core.models.loading import Loaded, Source, find_model, load_model
 from mvprune_core.tasks import Objective
 
 Change = Callable[[dict[str, torch.Tensor]], object]

@@ -13,22 +13,13 @@ import torch
 from tests.unit.core.training_runs import run, same, settings, trainer, with_dropout
 from tests.waiting import PATIENCE
 
-from mvprune_core import (
-    METHODS,
-    Callback,
-    CompressionError,
-    Movement,
-    Progress,
-    Stopped,
-    interruption,
-    request_stop,
-    storage,
-)
-from mvprune_core.interruption import check_stop
-from mvprune_core.models import Loaded
-from mvprune_core.storage import Checkpoints
+from mvprune_core import METHODS, Callback, CompressionError, Movement, Progress, Stopped, request_stop
+from mvprune_core.base import interruption, storage
+from mvprune_core.base.interruption import check_stop
+from mvprune_core.base.storage import Checkpoints
+from mvprune_core.models.loading import Loaded
 from mvprune_core.tasks import Objective
-from mvprune_core.training import Evaluation
+from mvprune_core.training.loop import Evaluation
 
 
 class StopAt(Callback):
@@ -142,7 +133,7 @@ def test_a_checkpoint_holds_all_that_the_next_step_depends_on(
     assert 0.25 < facts["density"] < 1
     with pytest.warns(RuntimeWarning, match="is of another run"):
         assert Checkpoints(tmp_path, "another run", seconds=1e9).load("pruning") is None
-    monkeypatch.setattr("mvprune_core.storage._FORMAT", 0)
+    monkeypatch.setattr("mvprune_core.base.storage._FORMAT", 0)
     with pytest.warns(RuntimeWarning, match="is of another run"):
         assert Checkpoints(tmp_path, "run", seconds=1e9).load("pruning") is None, "of another version"
 

@@ -29,9 +29,9 @@ from mvprune_core import (
     Schedule,
     Training,
     compress,
-    run,
 )
-from mvprune_core.models import find_model, load_model
+from mvprune_core.models.loading import find_model, load_model
+from mvprune_core.runs import steps as run
 from mvprune_core.tasks import objective_for
 
 QUICK = Training(max_steps=120, batch_size=32, learning_rate=5e-3)

@@ -15,12 +15,12 @@ from transformers import BertForSequenceClassification, BertModel
 
 from mvprune.data.loading import ClassificationData, Split
 from mvprune_core import Callback, CompressionError, Magnitude, Reason, Teacher, Training, compress
-from mvprune_core.batching import Examples
-from mvprune_core.distillation import DistillationLoss, compute_teacher_logits, reorder_classes
-from mvprune_core.models import find_model, load_model
-from mvprune_core.settings import Precision
+from mvprune_core.base.settings import Precision
+from mvprune_core.models.loading import find_model, load_model
 from mvprune_core.tasks import Objective
+from mvprune_core.tasks.batching import Examples
 from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, PositionLogits, TokenLogits, Values
+from mvprune_core.training.distillation import DistillationLoss, compute_teacher_logits, reorder_classes
 
 QUICK = Training(max_steps=60, batch_size=32, learning_rate=5e-3)
 

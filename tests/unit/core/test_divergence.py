@@ -15,7 +15,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from mvprune.data.tasks import get_task
 from mvprune_core import compress
-from mvprune_core.divergence import SAMPLED, divergence, sample
+from mvprune_core.runs.divergence import SAMPLED, divergence, sample
 from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, PositionLogits, TokenLogits, Values
 
 LENGTHS = (3, 0, 5, 4)  # tokens of the examples, the second of which was not read

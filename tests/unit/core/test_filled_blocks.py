@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from mvprune.artifact.card import model_card
 from mvprune.data.loading import ClassificationData
 from mvprune_core import Magnitude, Movement, Schedule, compress
-from mvprune_core.blocks import BlocksAndUnits
-from mvprune_core.masking import Masks
+from mvprune_core.pruning.blocks import BlocksAndUnits
+from mvprune_core.training.masking import Masks
 
 METHODS = [
     Movement(selection="global"),

@@ -27,8 +27,8 @@ from mvprune.artifact import Manifest, load, read_manifest
 from mvprune.artifact.card import flops_in_words
 from mvprune.data.loading import ClassificationData
 from mvprune_core import Training, compress
-from mvprune_core.flops import count_flops, one_input
-from mvprune_core.prunable import prunable_layers
+from mvprune_core.models.prunable import prunable_layers
+from mvprune_core.storing.flops import count_flops, one_input
 
 TOKENS, WIDTH, INNER, LAYERS, LABELS = 24, 16, 40, 2, 2
 SMALL: dict[str, Any] = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": 2}
@@ -144,7 +144,7 @@ def test_what_cannot_be_counted_is_said_in_words(
     def fails(*_: Any) -> None:
         raise AssertionError("Expected gradient function to be set")
 
-    monkeypatch.setattr("mvprune_core.run.count_flops", fails)
+    monkeypatch.setattr("mvprune_core.runs.steps.count_flops", fails)
     training = Training(max_steps=6, batch_size=32)
     result = compress(model_folder, data, density=0.25, teacher=None, training=training, dense_baseline=False)
     [note] = [note for note in result.notes if "FLOPs" in note]

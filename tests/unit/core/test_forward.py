@@ -18,10 +18,10 @@ from mvprune.artifact import ArtifactError
 from mvprune.data.loading import ClassificationData
 from mvprune.export import export
 from mvprune_core import CompressionError, Reason, Training, compress
-from mvprune_core.batching import Examples
 from mvprune_core.evaluation import CannotEvaluate, evaluate
-from mvprune_core.forward import padding_side, without_batch_effects
+from mvprune_core.models.forward import padding_side, without_batch_effects
 from mvprune_core.prediction import Predictor
+from mvprune_core.tasks.batching import Examples
 
 PAGE = Path(__file__).parents[3] / "docs" / "models.md"
 CPU = torch.device("cpu")
@@ -108,8 +108,8 @@ def test_an_artifact_that_depends_on_the_batch_is_not_opened(
 ) -> None:
     folder = save(build("convbert", REFUSED["convbert"]))
     # As before this was looked at, and before the artifact was.
-    monkeypatch.setattr("mvprune_core.plan.padding_side", lambda *_: "right")
-    monkeypatch.setattr("mvprune_core.reopening.difference", lambda *_: "")
+    monkeypatch.setattr("mvprune_core.runs.plan.padding_side", lambda *_: "right")
+    monkeypatch.setattr("mvprune_core.storing.reopening.difference", lambda *_: "")
     compress(folder, data, density=0.5, training=QUICK, dense_baseline=False).save(tmp_path / "out")
     with pytest.raises(ArtifactError, match="must not depend on the rest of its batch"):
         Predictor.open(tmp_path / "out")

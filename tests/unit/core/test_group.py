@@ -16,8 +16,9 @@ from tests.unit.core import ranks
 from torch import nn
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from mvprune_core import METHODS, CompressionError, Reason, Training, group
-from mvprune_core.group import ALONE, Alone, check_group
+from mvprune_core import METHODS, CompressionError, Reason, Training
+from mvprune_core.base import group
+from mvprune_core.base.group import ALONE, Alone, check_group
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for all runs, which take half a minute
 NAMES = ("methods", "whole", "resumed", "hand_over", "handed_over", "dropout", "tasks", "sparse", "refused", "poisoned")

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.core.training_runs import run, settings
 
 from mvprune_core import Callback, Movement, Progress
-from mvprune_core.heap import freed_memory_kept
-from mvprune_core.models import Loaded
+from mvprune_core.base.heap import freed_memory_kept
+from mvprune_core.models.loading import Loaded
 from mvprune_core.tasks import Objective
 
 SOME, EACH = 50, 4 << 20  # allocations, and bytes of one

@@ -25,10 +25,10 @@ from transformers import (
 
 from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Reason, Teacher, Training, compress
-from mvprune_core.distillation import HiddenStates
-from mvprune_core.models import find_model, load_model
-from mvprune_core.prunable import prunable_layers
+from mvprune_core.models.loading import find_model, load_model
+from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.tasks import Objective
+from mvprune_core.training.distillation import HiddenStates
 
 QUICK = Training(max_steps=60, batch_size=32, learning_rate=5e-3)
 IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0], [2, 3, 0, 0]])

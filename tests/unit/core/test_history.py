@@ -26,7 +26,7 @@ from mvprune_core import (
     compress,
     request_stop,
 )
-from mvprune_core.curves import Curve
+from mvprune_core.training.curves import Curve
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
 EVALUATED = replace(QUICK, evaluate_every=6)

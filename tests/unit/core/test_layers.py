@@ -25,10 +25,10 @@ from mvprune.data.loading import ClassificationData
 from mvprune.export import export
 from mvprune.runtime import load as load_in
 from mvprune_core import CompressionError, Magnitude, Movement, Reason, Stopped, Teacher, Training, compress
-from mvprune_core.layers import WholeLayers, empty_bypassed, remove_structures
-from mvprune_core.masking import Masks
-from mvprune_core.structure_kinds import pruned_structures
-from mvprune_core.training_mode import training_mode
+from mvprune_core.pruning.layers import WholeLayers, empty_bypassed, remove_structures
+from mvprune_core.pruning.structure_kinds import pruned_structures
+from mvprune_core.training.masking import Masks
+from mvprune_core.training.training_mode import training_mode
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
 OPTIONS: dict[str, Any] = {"structure": "layers", "training": QUICK, "dense_baseline": False}

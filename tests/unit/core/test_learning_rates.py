@@ -13,10 +13,10 @@ from torch import Tensor
 from mvprune.data.loading import ClassificationData
 from mvprune.data.tasks import get_task
 from mvprune_core import METHODS, Magnitude, Movement, Schedule, Teacher, Training, compress
-from mvprune_core.masking import Masks
 from mvprune_core.methods import Method
-from mvprune_core.models import find_model, load_model
+from mvprune_core.models.loading import find_model, load_model
 from mvprune_core.tasks import objective_for
+from mvprune_core.training.masking import Masks
 
 AT_ONCE = Schedule(shape="one_shot", pruning_start=0.0)
 PRUNED = "bert.encoder.layer.0.output.dense.weight"

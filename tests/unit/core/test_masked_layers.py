@@ -16,9 +16,9 @@ from transformers import AlbertConfig, AutoModelForSequenceClassification, BertC
 
 from mvprune.runtime import kernel
 from mvprune_core import L0, Movement
-from mvprune_core import masked_layers as tested
-from mvprune_core.masking import Masks
-from mvprune_core.packed_masks import masked, pack, unpack
+from mvprune_core.pruning.packed_masks import masked, pack, unpack
+from mvprune_core.training import masked_layers as tested
+from mvprune_core.training.masking import Masks
 
 TOTAL = 10
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 40}

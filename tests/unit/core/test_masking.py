@@ -24,12 +24,12 @@ from transformers import (
 )
 
 from mvprune_core import METHODS, CompressionError, Method, Movement, Random, Reason, Schedule, SoftMovement
-from mvprune_core.accounting import account
-from mvprune_core.masking import Masks
 from mvprune_core.methods import Gated
-from mvprune_core.prunable import prunable_layers
-from mvprune_core.selection import kept_count
-from mvprune_core.training_mode import without_dropout
+from mvprune_core.models.prunable import prunable_layers
+from mvprune_core.pruning.selection import kept_count
+from mvprune_core.storing.accounting import account
+from mvprune_core.training.masking import Masks
+from mvprune_core.training.training_mode import without_dropout
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 40}
 BLOCK = 4 * 32 * 32 + 2 * 32 * 64  # prunable weights of one layer

@@ -12,7 +12,7 @@ from tests.unit.core.training_runs import SHORT
 
 from mvprune.data.loading import ClassificationData
 from mvprune_core import compress
-from mvprune_core.measurements import Measurement, Measurements
+from mvprune_core.runs.measurements import Measurement, Measurements
 from mvprune_core.tasks.classification import Classification
 
 

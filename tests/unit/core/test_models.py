@@ -34,12 +34,12 @@ from transformers import (
 from mvprune.artifact import ArtifactError
 from mvprune.data.loading import ClassificationData, Split
 from mvprune_core import CompressionError, Reason, Teacher, Training, compress
-from mvprune_core.artifact_loading import open_artifact
 from mvprune_core.evaluation import evaluate
-from mvprune_core.models import find_model, load_model, longest_input
+from mvprune_core.models.artifact_loading import open_artifact
+from mvprune_core.models.loading import find_model, load_model, longest_input
+from mvprune_core.models.token_cache import tokenizer_digest
 from mvprune_core.prediction import Predictor
 from mvprune_core.tasks import objective_for
-from mvprune_core.token_cache import tokenizer_digest
 
 
 def test_positions_that_stand_for_padding_are_not_counted(save: Callable[..., Path], data: ClassificationData) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mvprune_core import Callback
-from mvprune_core.notes import Notes
+from mvprune_core.base.notes import Notes
 
 
 def test_each_note_is_kept_and_passed_on_once() -> None:

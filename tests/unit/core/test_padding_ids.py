@@ -18,7 +18,7 @@ from mvprune import load
 from mvprune.data.loading import ClassificationData
 from mvprune.data.tasks import get_task
 from mvprune_core import CompressionError, Reason, compress
-from mvprune_core.models import find_model, load_model
+from mvprune_core.models.loading import find_model, load_model
 from mvprune_core.tasks import Objective
 
 TEXTS = ["word1 good word3 word4 bad word5", "fine word7", "word9 word10 word2"]

@@ -22,9 +22,9 @@ from mvprune.data.loading import (
 )
 from mvprune.data.tasks import get_task
 from mvprune_core import Magnitude, Schedule, Training, compress
-from mvprune_core.batching import IGNORED, Examples
-from mvprune_core.plateau import above_constant, notes_on_loss, notes_on_result
+from mvprune_core.runs.plateau import above_constant, notes_on_loss, notes_on_result
 from mvprune_core.tasks import objective_for
+from mvprune_core.tasks.batching import IGNORED, Examples
 
 UNKNOWN = "no dense model was evaluated, so it is not known how much of its accuracy the result keeps"
 ASKED = (Question("a", "who?", "the cat", (("cat", 4),)), Question("b", "who?", "a house", ()))

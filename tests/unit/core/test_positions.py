@@ -23,9 +23,9 @@ from mvprune.data.loading import ClassificationData
 from mvprune.export import export
 from mvprune.sources.model_types import TRIMMABLE
 from mvprune_core import compress
-from mvprune_core.artifact_loading import open_artifact
-from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.positions import check_positions, trim_positions
+from mvprune_core.base.errors import CompressionError, Reason
+from mvprune_core.models.artifact_loading import open_artifact
+from mvprune_core.storing.positions import check_positions, trim_positions
 
 LENGTH = 10
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -124,8 +124,8 @@ def test_another_architecture_is_refused_before_training(
     )
     with pytest.raises(CompressionError, match=r"albert, bert, .*, got true for XLNetModel; submit without it"):
         check_positions(model)
-    monkeypatch.setattr("mvprune_core.positions.TRIMMABLE", ("roberta",))
-    monkeypatch.setattr("mvprune_core.run.CompressionRun.prune", None)
+    monkeypatch.setattr("mvprune_core.storing.positions.TRIMMABLE", ("roberta",))
+    monkeypatch.setattr("mvprune_core.runs.steps.CompressionRun.prune", None)
     with pytest.raises(CompressionError, match="trim_positions must be false") as raised:
         compress(model_folder, data, density=0.2, training=SHORT, trim_positions=True)
     assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE

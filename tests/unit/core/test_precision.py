@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from mvprune.data.loading import ClassificationData
-from mvprune_core import Training, compress, precision
-from mvprune_core.settings import Precision
+from mvprune_core import Training, compress
+from mvprune_core.base.settings import Precision
+from mvprune_core.training import precision
 
 
 def prune(model: Path, data: ClassificationData, given: Precision = "bf16") -> None:

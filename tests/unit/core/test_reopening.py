@@ -17,7 +17,7 @@ from transformers import BertModel, PreTrainedTokenizerFast
 from mvprune.artifact import MANIFEST_FILE
 from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Reason, compress
-from mvprune_core.result import Result
+from mvprune_core.runs.result import Result
 
 
 @pytest.fixture

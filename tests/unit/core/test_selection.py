@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mvprune.runtime import kernel
-from mvprune_core import selection
-from mvprune_core.selection import WeightedScores, kept_count, materialize, select_top, select_top_on_device
+from mvprune_core.pruning import selection
+from mvprune_core.pruning.selection import WeightedScores, kept_count, materialize, select_top, select_top_on_device
 
 Way = Callable[[Sequence[Tensor], int, Sequence[Tensor], int], None]
 

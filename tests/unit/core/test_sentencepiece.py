@@ -13,9 +13,10 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from transformers import DebertaV2Config, DebertaV2Model, PreTrainedModel, XLMRobertaConfig, XLMRobertaModel
 
 from mvprune.data.loading import ClassificationData
-from mvprune_core import CompressionError, Reason, Training, compress, models
-from mvprune_core.artifact_loading import open_artifact
-from mvprune_core.models import find_model, load_model
+from mvprune_core import CompressionError, Reason, Training, compress
+from mvprune_core.models import loading as models
+from mvprune_core.models.artifact_loading import open_artifact
+from mvprune_core.models.loading import find_model, load_model
 from mvprune_core.tasks import Objective
 
 TINY: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}

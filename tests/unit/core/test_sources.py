@@ -15,8 +15,10 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 from mvprune.data.loading import ClassificationData, Split
 from mvprune.data.tasks import UnknownTask
-from mvprune_core import CompressionError, Reason, compress, hub, load_task, sources
-from mvprune_core.models import find_model
+from mvprune_core import CompressionError, Reason, compress, load_task
+from mvprune_core.base import hub
+from mvprune_core.models.loading import find_model
+from mvprune_core.tasks import sources
 
 COMMIT = "5" * 40
 TSV = "sentence\tlabel\ngood film\t1\nbad film\t0\n"

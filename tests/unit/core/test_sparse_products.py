@@ -31,8 +31,8 @@ from mvprune_core import (
     Stopped,
     Training,
     compress,
-    sparse_products,
 )
+from mvprune_core.training import sparse_products
 
 QUICK = Training(max_steps=30, batch_size=32, learning_rate=1e-3)
 EXACT: dict[str, Any] = {"dense_baseline": False, "weight_dtype": "fp32", "embedding_dtype": "fp32"}

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from mvprune.artifact.structures import Structures
 from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Magnitude, Movement, Reason, compress
-from mvprune_core.masking import Masks
-from mvprune_core.selectors import Ranking
-from mvprune_core.sparse_structures import SparseStructures
-from mvprune_core.structures import WholeStructures
+from mvprune_core.pruning.selectors import Ranking
+from mvprune_core.pruning.sparse_structures import SparseStructures
+from mvprune_core.pruning.structures import WholeStructures
+from mvprune_core.training.masking import Masks
 
 OPTIONS: dict[str, Any] = {
     "structure": "heads_and_units",

@@ -15,7 +15,7 @@ import torch
 
 from mvprune.data.loading import ClassificationData
 from mvprune_core import Callback, Training, compress
-from mvprune_core.storage import Cache, Checkpoints
+from mvprune_core.base.storage import Cache, Checkpoints
 
 QUICK = Training(max_steps=6, batch_size=32)
 DAY = 24 * 3600.0

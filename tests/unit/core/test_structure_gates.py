@@ -21,9 +21,9 @@ from mvprune.artifact.card import model_card
 from mvprune.artifact.structures import Structures, find_structures
 from mvprune.data.loading import ClassificationData
 from mvprune_core import L0, CompressionError, Reason, Training, compress
-from mvprune_core.masking import Masks
 from mvprune_core.methods.base import generator_of
-from mvprune_core.structures import WholeStructures
+from mvprune_core.pruning.structures import WholeStructures
+from mvprune_core.training.masking import Masks
 
 QUICK = Training(max_steps=40, batch_size=32, learning_rate=5e-3)
 TOTAL = 10

@@ -20,9 +20,9 @@ from mvprune.artifact.structures import remove_empty
 from mvprune.data.loading import ClassificationData
 from mvprune.export import export
 from mvprune_core import L0, CompressionError, Stopped, compress
-from mvprune_core.blocks import BlocksAndUnits
-from mvprune_core.sparse_structures import SparseStructures
-from mvprune_core.structures import WholeStructures
+from mvprune_core.pruning.blocks import BlocksAndUnits
+from mvprune_core.pruning.sparse_structures import SparseStructures
+from mvprune_core.pruning.structures import WholeStructures
 
 BLOCKS = {"structure": "blocks_and_units", "structure_block_size": SIDE}
 INSIDE = {"structure": "heads_and_units", "structure_density": 0.5, "density": 0.1}

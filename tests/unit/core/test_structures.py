@@ -33,10 +33,10 @@ from mvprune_core import (
     Training,
     compress,
 )
-from mvprune_core.masking import Masks
-from mvprune_core.selectors import Selection
-from mvprune_core.structure_kinds import pruned_structures
-from mvprune_core.structures import WholeStructures
+from mvprune_core.pruning.selectors import Selection
+from mvprune_core.pruning.structure_kinds import pruned_structures
+from mvprune_core.pruning.structures import WholeStructures
+from mvprune_core.training.masking import Masks
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
 TOTAL = 10

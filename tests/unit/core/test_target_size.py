@@ -21,11 +21,12 @@ from mvprune.common.units import size
 from mvprune.data.loading import ClassificationData
 from mvprune.spec.parameter import Bound
 from mvprune.spec.parameters import PARAMETERS
-from mvprune_core import compress, target_size
-from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.target_size import RESERVED, Candidate, Storage, choose, finest, note_on_target, storages
+from mvprune_core import compress
+from mvprune_core.base.errors import CompressionError, Reason
+from mvprune_core.storing import target_size
+from mvprune_core.storing.target_size import RESERVED, Candidate, Storage, choose, finest, note_on_target, storages
+from mvprune_core.storing.word_steps import GRADES
 from mvprune_core.tasks import Objective
-from mvprune_core.word_steps import GRADES
 
 FP16, INT8, INT4 = Values.FP16, Values.INT8, Values.INT4
 TARGET = 1_100_000
@@ -65,7 +66,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
         seen.extend(candidates)
         return choose(candidates)
 
-    monkeypatch.setattr("mvprune_core.quantized.choose", recording)
+    monkeypatch.setattr("mvprune_core.runs.quantized.choose", recording)
     return seen
 
 
@@ -130,7 +131,9 @@ def test_weights_of_a_given_dtype_keep_it(make: Make, measured: list[Candidate])
 def test_what_is_chosen_is_stored(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also int4 weights, some of which become zero."""
     coarsest = Coding(INT4, INT4, INT8)
-    monkeypatch.setattr("mvprune_core.quantized.finest", lambda ways: [way for way in ways if way.coding == coarsest])
+    monkeypatch.setattr(
+        "mvprune_core.runs.quantized.finest", lambda ways: [way for way in ways if way.coding == coarsest]
+    )
     result, folder = make(target_bytes=TARGET, method="random")
     assert result.coding == coarsest
     assert {dtype_of(folder, name) for name in result.pruned} == {"I4"}
@@ -193,7 +196,7 @@ def test_an_artifact_that_is_larger_than_its_target_is_an_error(make: Make, tmp_
 
 def test_a_trained_model_that_does_not_fit_is_an_error(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     allow_any_target(monkeypatch)
-    monkeypatch.setattr("mvprune_core.plan.check_target", lambda *args, **more: None)
+    monkeypatch.setattr("mvprune_core.runs.plan.check_target", lambda *args, **more: None)
     with pytest.raises(
         CompressionError,
         match=r"target_bytes must be at least about .* for the trained model, got 100kB: that is what int4 weights, "
@@ -207,8 +210,8 @@ def test_a_trained_model_that_does_not_fit_is_an_error(make: Make, monkeypatch: 
 def test_a_target_that_cannot_be_reached_is_refused_before_training(
     model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch, dtype: Values | None
 ) -> None:
-    monkeypatch.setattr("mvprune_core.run.CompressionRun.prune", None)
-    monkeypatch.setattr("mvprune_core.plan.check_target", lambda *args, **more: refuse(*args, **more))
+    monkeypatch.setattr("mvprune_core.runs.steps.CompressionRun.prune", None)
+    monkeypatch.setattr("mvprune_core.runs.plan.check_target", lambda *args, **more: refuse(*args, **more))
 
     def refuse(target: int, *args: Any, **more: Any) -> None:
         target_size.check_target(500, *args, **more)
@@ -231,9 +234,10 @@ def test_what_is_refused_is_below_what_a_trained_model_takes(
         number, unit = raised.value.message.split(" for this model")[0].split()[-2:]
         needed.append(float(number) * {"kB": 1e3, "MB": 1e6}[unit])
 
-    monkeypatch.setattr("mvprune_core.plan.check_target", observe)
+    monkeypatch.setattr("mvprune_core.runs.plan.check_target", observe)
     monkeypatch.setattr(
-        "mvprune_core.quantized.finest", lambda ways: [way for way in ways if way.coding == Coding(INT4, INT4, INT8)]
+        "mvprune_core.runs.quantized.finest",
+        lambda ways: [way for way in ways if way.coding == Coding(INT4, INT4, INT8)],
     )
     result, folder = make(target_bytes=3 * 10**6, **options)
     assert result.coding == Coding(INT4, INT4, INT8)

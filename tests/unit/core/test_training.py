@@ -25,12 +25,12 @@ from mvprune_core import (
     Reason,
     Schedule,
 )
-from mvprune_core.batching import Examples, TokenMasking, rounded_length
-from mvprune_core.models import Loaded, find_model, load_model
-from mvprune_core.settings import Precision
+from mvprune_core.base.settings import Precision
+from mvprune_core.models.loading import Loaded, find_model, load_model
 from mvprune_core.tasks import Objective, objective_for
+from mvprune_core.tasks.batching import Examples, TokenMasking, rounded_length
 from mvprune_core.tasks.losses import CrossEntropy, SpanCrossEntropy
-from mvprune_core.training import Evaluation
+from mvprune_core.training.loop import Evaluation
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from mvprune_core.vocabulary import trim_vocabulary
+from mvprune_core.storing.vocabulary import trim_vocabulary
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = [*"abcdefgé", *[f"##{letter}" for letter in "abcdefgé"]]

@@ -13,8 +13,8 @@ from transformers import BertConfig, BertForMaskedLM
 from mvprune.artifact import Coding, Values, round_values
 from mvprune.artifact.model import state_arrays
 from mvprune.artifact.values import STEPS, rounded
-from mvprune_core.batching import Examples
-from mvprune_core.word_steps import GRADES, Words
+from mvprune_core.storing.word_steps import GRADES, Words
+from mvprune_core.tasks.batching import Examples
 
 NAMES = ("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight")
 

@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from mvprune.data.tasks import get_task
 from mvprune_core import Callback, Method, Training
-from mvprune_core.batching import Examples
-from mvprune_core.curves import Curve
-from mvprune_core.masking import Masks
-from mvprune_core.models import Loaded, find_model, load_model
-from mvprune_core.optimization import build_optimizer
-from mvprune_core.precision import with_length_buckets
-from mvprune_core.settings import Settings
+from mvprune_core.base.settings import Settings
+from mvprune_core.models.loading import Loaded, find_model, load_model
 from mvprune_core.tasks import Objective
+from mvprune_core.tasks.batching import Examples
 from mvprune_core.tasks.losses import CrossEntropy
-from mvprune_core.training import Trainer
+from mvprune_core.training.curves import Curve
+from mvprune_core.training.loop import Trainer
+from mvprune_core.training.masking import Masks
+from mvprune_core.training.optimization import build_optimizer
+from mvprune_core.training.precision import with_length_buckets
 
 SHORT = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
 

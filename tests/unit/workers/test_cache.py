@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mvprune_core.storage import Cache
+from mvprune_core.base.storage import Cache
 from mvprune_workers.cache import hold, trim
 
 HOUR = 3600

@@ -22,8 +22,8 @@ from mvprune.spec.parameters import PARAMETERS
 from mvprune.spec.run_options import RunOptions
 from mvprune.v1 import artifact_pb2, job_pb2
 from mvprune_core import METHODS, Reason, Schedule, Spec, Teacher, Training
-from mvprune_core.spec import SpecKeywords
-from mvprune_core.structure_kinds import KINDS, Structure
+from mvprune_core.pruning.structure_kinds import KINDS, Structure
+from mvprune_core.runs.spec import SpecKeywords
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState
 

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from mvprune.spec.parameter import MethodFacts
 from mvprune.spec.rules import methods_with, value_problems
-from mvprune_core.elementwise import SigmoidPenalty
-from mvprune_core.matrices import Gates, Matrix
-from mvprune_core.options import given_fields, refuse
-from mvprune_core.schedule import Schedule
-from mvprune_core.selection import Importance, kept_count
-from mvprune_core.selectors import WEIGHTS, Ranking, Selection, Selector
+from mvprune_core.base.options import given_fields, refuse
+from mvprune_core.pruning.elementwise import SigmoidPenalty
+from mvprune_core.pruning.matrices import Gates, Matrix
+from mvprune_core.pruning.schedule import Schedule
+from mvprune_core.pruning.selection import Importance, kept_count
+from mvprune_core.pruning.selectors import WEIGHTS, Ranking, Selection, Selector
 
 __all__ = ["Gated", "Matrix", "Method", "PruningStep", "Selection", "TopV", "generator_of"]
 

@@ -10,11 +10,11 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from mvprune_core.elementwise import SigmoidPenalty, in_parallel
-from mvprune_core.matrices import Gates
 from mvprune_core.methods.base import Gated, PruningStep, generator_of
 from mvprune_core.methods.penalty import mean_sigmoid, strength
-from mvprune_core.schedule import Schedule
+from mvprune_core.pruning.elementwise import SigmoidPenalty, in_parallel
+from mvprune_core.pruning.matrices import Gates
+from mvprune_core.pruning.schedule import Schedule
 
 LOW, HIGH, TEMPERATURE = -0.1, 1.1, 2 / 3  # l, r and b of the paper
 INITIAL = 2.197

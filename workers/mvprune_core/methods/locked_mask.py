@@ -9,9 +9,9 @@ from typing import ClassVar, Literal, Self
 from torch import Tensor
 
 from mvprune.spec.rules import rewind_problems
+from mvprune_core.base.options import refuse
 from mvprune_core.methods.base import Matrix, Method, PruningStep, Selection
-from mvprune_core.options import refuse
-from mvprune_core.schedule import RunTooShort, Schedule
+from mvprune_core.pruning.schedule import RunTooShort, Schedule
 
 InitialWeights = Literal["mask", "model", "random", "shuffled", "shuffled_layers"]
 

@@ -9,12 +9,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from mvprune_core.elementwise import SigmoidPenalty
-from mvprune_core.matrices import Gates
 from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
 from mvprune_core.methods.penalty import scheduled_penalty
-from mvprune_core.schedule import Schedule
-from mvprune_core.selection import Importance, WeightedScores
+from mvprune_core.pruning.elementwise import SigmoidPenalty
+from mvprune_core.pruning.matrices import Gates
+from mvprune_core.pruning.schedule import Schedule
+from mvprune_core.pruning.selection import Importance, WeightedScores
 
 InitialScores = Literal["zero", "magnitude"]
 

@@ -9,10 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mvprune_core.elementwise import in_parallel
 from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
-from mvprune_core.schedule import Schedule
-from mvprune_core.selection import Importance
+from mvprune_core.pruning.elementwise import in_parallel
+from mvprune_core.pruning.schedule import Schedule
+from mvprune_core.pruning.selection import Importance
 
 _LARGEST_BLOCK = 50  # of the paper
 _MEMORY = 4 << 30  # bytes of the Fisher matrices, at most

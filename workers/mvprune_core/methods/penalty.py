@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mvprune_core.elementwise import SigmoidPenalty
-from mvprune_core.matrices import Gates
 from mvprune_core.methods.base import PruningStep
-from mvprune_core.schedule import Schedule
+from mvprune_core.pruning.elementwise import SigmoidPenalty
+from mvprune_core.pruning.matrices import Gates
+from mvprune_core.pruning.schedule import Schedule
 
 _BERT_BASE_WEIGHTS = 84_934_656
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
-from mvprune_core.schedule import Schedule
-from mvprune_core.selection import Importance
+from mvprune_core.pruning.schedule import Schedule
+from mvprune_core.pruning.selection import Importance
 
 _WINDOW = 10  # steps, and at most a tenth of those until the density is final
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mvprune_core.methods.base import Selection, TopV
-from mvprune_core.schedule import Schedule
+from mvprune_core.pruning.schedule import Schedule
 
 
 @dataclass(frozen=True)

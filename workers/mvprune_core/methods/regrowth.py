@@ -13,11 +13,11 @@ from torch import Tensor
 
 from mvprune.data.run_length import mask_interval_of
 from mvprune.spec.rules import interval_problems
-from mvprune_core.matrices import ALMOST_ZERO, Matrix
+from mvprune_core.base.options import refuse
 from mvprune_core.methods.base import PruningStep, Selection, TopV
-from mvprune_core.options import refuse
-from mvprune_core.schedule import RunTooShort, Schedule
-from mvprune_core.selection import kept_count, select_top
+from mvprune_core.pruning.matrices import ALMOST_ZERO, Matrix
+from mvprune_core.pruning.schedule import RunTooShort, Schedule
+from mvprune_core.pruning.selection import kept_count, select_top
 
 
 @dataclass(frozen=True)

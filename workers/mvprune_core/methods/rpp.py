@@ -9,10 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mvprune_core.matrices import ALMOST_ZERO, Matrix
 from mvprune_core.methods.base import Method, PruningStep
-from mvprune_core.schedule import Schedule
-from mvprune_core.selection import kept_count, select_top
+from mvprune_core.pruning.matrices import ALMOST_ZERO, Matrix
+from mvprune_core.pruning.schedule import Schedule
+from mvprune_core.pruning.selection import kept_count, select_top
 
 _EPSILON = 1e-9
 

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from mvprune_core.elementwise import SigmoidPenalty
-from mvprune_core.matrices import Gates
 from mvprune_core.methods.base import PruningStep, Selection
 from mvprune_core.methods.movement import MovementScores
 from mvprune_core.methods.penalty import scheduled_penalty
+from mvprune_core.pruning.elementwise import SigmoidPenalty
+from mvprune_core.pruning.matrices import Gates
 
 _PENALTY = 400.0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from mvprune.common.plugins import plugins
 from mvprune.data.kinds.base import Kind, TaskData
-from mvprune_core.errors import CompressionError, Reason
+from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.tasks.base import Objective
 
 

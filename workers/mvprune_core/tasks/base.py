@@ -14,9 +14,9 @@ import transformers
 from torch import Tensor, nn
 
 from mvprune.data.kinds.base import Task, TaskData
-from mvprune_core.batching import Examples, Indices, evaluation_batches
-from mvprune_core.group import ALONE, Group
-from mvprune_core.interruption import check_stop
+from mvprune_core.base.group import ALONE, Group
+from mvprune_core.base.interruption import check_stop
+from mvprune_core.tasks.batching import Examples, Indices, evaluation_batches
 from mvprune_core.tasks.chance import Doubt
 from mvprune_core.tasks.classes import model_classes
 from mvprune_core.tasks.losses import Loss, OwnLoss

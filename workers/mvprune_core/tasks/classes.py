@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mvprune.data.reading import plain_label
-from mvprune_core.batching import Indices
+from mvprune_core.tasks.batching import Indices
 
 _SHOWN = 20  # classes
 _GENERIC_LABEL = re.compile(r"LABEL_\d+")

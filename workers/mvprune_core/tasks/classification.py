@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from mvprune.data.kinds.base import Task
 from mvprune.data.loading import ClassificationData, Split
-from mvprune_core.batching import Examples, Indices, add_inputs, pad_token, tokenize
-from mvprune_core.group import ALONE, Group
-from mvprune_core.metrics import MODULES, compute_metrics
+from mvprune_core.base.group import ALONE, Group
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
+from mvprune_core.tasks.batching import Examples, Indices, add_inputs, pad_token, tokenize
 from mvprune_core.tasks.chance import Doubt, class_doubt, value_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
 from mvprune_core.tasks.heads import PROBABILITY, REGRESSION, is_probability
 from mvprune_core.tasks.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
+from mvprune_core.tasks.metrics import MODULES, compute_metrics
 from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, Values
 
 

@@ -19,12 +19,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from mvprune.data.loading import PassageData
-from mvprune_core.batching import IGNORED, Examples, Indices, TokenMasking, pad_token, tokenize
-from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.group import ALONE, Group
-from mvprune_core.probes import frame
+from mvprune_core.base.errors import CompressionError, Reason
+from mvprune_core.base.group import ALONE, Group
 from mvprune_core.tasks.base import Objective, forward_passes
+from mvprune_core.tasks.batching import IGNORED, Examples, Indices, TokenMasking, pad_token, tokenize
 from mvprune_core.tasks.losses import CrossEntropy, Loss, OwnLoss
+from mvprune_core.tasks.probes import frame
 
 HIDDEN = 0.15  # of the tokens
 EVALUATION_SEED = 0

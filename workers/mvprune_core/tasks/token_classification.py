@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from mvprune.data.kinds.base import Task
 from mvprune.data.kinds.token_classification.tagschemes import OUTSIDE
 from mvprune.data.loading import TaggedSplit, TokenClassificationData
-from mvprune_core.batching import IGNORED, Examples, Indices, add_inputs, check_offsets, pad_token, tokenize
-from mvprune_core.errors import CompressionError, Reason
-from mvprune_core.group import ALONE, Group
-from mvprune_core.metrics import entity_metrics
+from mvprune_core.base.errors import CompressionError, Reason
+from mvprune_core.base.group import ALONE, Group
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
+from mvprune_core.tasks.batching import IGNORED, Examples, Indices, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.tasks.chance import Doubt, class_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
 from mvprune_core.tasks.losses import CrossEntropy, Loss
+from mvprune_core.tasks.metrics import entity_metrics
 from mvprune_core.tasks.outputs import DistilledOutput, TokenLogits
 
 _WORD = re.compile(r"\w+|[^\w\s]")

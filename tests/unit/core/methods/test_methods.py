@@ -26,13 +26,13 @@ from mvprune_core import (
     SoftMovement,
     TopV,
 )
-from mvprune_core.elementwise import ScorePenalty
-from mvprune_core.masking import Masks
 from mvprune_core.methods import Gated, Matrix, PruningStep, l0
 from mvprune_core.methods.penalty import ramp, strength
 from mvprune_core.methods.regrowth import Regrowth
-from mvprune_core.selection import materialize
-from mvprune_core.selectors import WEIGHTS, Ranking, _select_on_device
+from mvprune_core.pruning.elementwise import ScorePenalty
+from mvprune_core.pruning.selection import materialize
+from mvprune_core.pruning.selectors import WEIGHTS, Ranking, _select_on_device
+from mvprune_core.training.masking import Masks
 
 TOTAL = 10
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mvprune_core import OBERT, RunTooShort, Schedule
-from mvprune_core.masking import Masks
+from mvprune_core.training.masking import Masks
 
 TOTAL = 10
 TWICE = Schedule("events", pruning_start=0.2, cooldown=0.2, events=2, first_event=0.4)  # after the steps 2 and 8

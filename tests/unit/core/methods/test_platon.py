@@ -11,7 +11,7 @@ from torch import nn
 
 from mvprune.data.loading import ClassificationData
 from mvprune_core import Platon, RunTooShort, Schedule, Training, compress
-from mvprune_core.masking import Masks
+from mvprune_core.training.masking import Masks
 
 SCHEDULE = Schedule(
     pruning_start=0.1, cooldown=0.2

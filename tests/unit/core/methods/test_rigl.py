@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mvprune_core import RigL, RunTooShort, SparseMomentum
-from mvprune_core.masking import Masks
+from mvprune_core.training.masking import Masks
 
 TOTAL = 80
 

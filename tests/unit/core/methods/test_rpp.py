@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from mvprune_core import RPP, Schedule
-from mvprune_core.masking import Masks
+from mvprune_core.training.masking import Masks
 
 TOTAL = 40
 

@@ -12,10 +12,10 @@ from transformers import AutoModel, BertConfig, BertModel
 
 from mvprune.data.loading import ClassificationData
 from mvprune_core import SMP, Training, compress
-from mvprune_core.masking import Masks
 from mvprune_core.methods.smp import _counts
-from mvprune_core.models import find_model, load_model
+from mvprune_core.models.loading import find_model, load_model
 from mvprune_core.tasks import objective_for
+from mvprune_core.training.masking import Masks
 
 
 def test_only_the_head_is_trained_and_the_result_is_the_model_and_a_mask(

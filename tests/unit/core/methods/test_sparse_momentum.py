@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mvprune_core import SparseMomentum
-from mvprune_core.masking import Masks
 from mvprune_core.methods.sparse_momentum import shared_out
+from mvprune_core.training.masking import Masks
 
 TOTAL = 60
 

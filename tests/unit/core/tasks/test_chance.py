@@ -22,10 +22,10 @@ from mvprune.data.loading import (
 )
 from mvprune.data.tasks import get_task
 from mvprune_core import Callback, Training, compress
-from mvprune_core.batching import IGNORED, Examples
-from mvprune_core.distillation import Teacher
 from mvprune_core.tasks import objective_for
+from mvprune_core.tasks.batching import IGNORED, Examples
 from mvprune_core.tasks.chance import class_doubt, note_on, value_doubt
+from mvprune_core.training.distillation import Teacher
 
 SETTINGS = Training(max_steps=120, batch_size=32, learning_rate=5e-3)
 

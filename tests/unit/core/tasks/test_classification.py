@@ -18,8 +18,8 @@ from transformers import (
 
 from mvprune.data.loading import ClassificationData, Split
 from mvprune.data.tasks import get_task
-from mvprune_core.metrics import compute_metrics
 from mvprune_core.tasks import objective_for
+from mvprune_core.tasks.metrics import compute_metrics
 
 CPU = torch.device("cpu")
 CONFIG = BertConfig()

@@ -23,7 +23,7 @@ from mvprune.data.tasks import get_task
 from mvprune.export import export
 from mvprune_core import CompressionError, Reason, Teacher, Training, compress
 from mvprune_core.evaluation import evaluate
-from mvprune_core.models import Loaded, Source, find_model, load_model
+from mvprune_core.models.loading import Loaded, Source, find_model, load_model
 from mvprune_core.prediction import Predictor
 from mvprune_core.tasks import objective_for
 

@@ -19,9 +19,9 @@ from transformers import BertConfig, BertForMaskedLM, GPT2Config, PreTrainedToke
 from mvprune.data.loading import PassageData
 from mvprune.data.tasks import get_task
 from mvprune_core import CompressionError, Reason, Training, compress
-from mvprune_core.batching import IGNORED, Examples
-from mvprune_core.models import check_head
+from mvprune_core.models.loading import check_head
 from mvprune_core.tasks import objective_for
+from mvprune_core.tasks.batching import IGNORED, Examples
 
 CPU = torch.device("cpu")
 CLS, SEP, UNKNOWN = 2, 3, 1

@@ -17,9 +17,9 @@ from transformers import BertForQuestionAnswering, BertModel
 from mvprune.data.loading import Question, QuestionAnsweringData
 from mvprune.data.tasks import get_task
 from mvprune_core import CompressionError, Reason, Teacher, Training, compress, load_task
-from mvprune_core.metrics import answer_metrics, exact_match, token_f1
-from mvprune_core.models import find_model, load_model
+from mvprune_core.models.loading import find_model, load_model
 from mvprune_core.tasks import objective_for
+from mvprune_core.tasks.metrics import answer_metrics, exact_match, token_f1
 from mvprune_core.tasks.spans import ANSWER_TOKENS, Span, best_of_windows, best_spans
 
 

@@ -20,12 +20,12 @@ from transformers import BertForTokenClassification, BertModel, PreTrainedTokeni
 from mvprune.data.loading import TaggedSplit, TokenClassificationData
 from mvprune.data.tasks import get_task
 from mvprune_core import CompressionError, Reason, Training, compress
-from mvprune_core.batching import IGNORED
-from mvprune_core.distillation import DistillationLoss
-from mvprune_core.metrics import entities, entity_metrics
-from mvprune_core.models import find_model, load_model
+from mvprune_core.models.loading import find_model, load_model
 from mvprune_core.tasks import objective_for
+from mvprune_core.tasks.batching import IGNORED
+from mvprune_core.tasks.metrics import entities, entity_metrics
 from mvprune_core.tasks.outputs import TokenLogits
+from mvprune_core.training.distillation import DistillationLoss
 
 CPU = torch.device("cpu")
 LABELS = ("O", "B-GOOD", "I-GOOD")

@@ -17,9 +17,9 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 from mvprune.sources.model_folder import inspect_model
 from mvprune.spec.run_options import RunOptions
 from mvprune.v1 import job_pb2
-from mvprune_core.errors import CompressionError
-from mvprune_core.prunable import prunable_layers
-from mvprune_core.structure_kinds import Structure, new_selector, pruned_structures
+from mvprune_core.base.errors import CompressionError
+from mvprune_core.models.prunable import prunable_layers
+from mvprune_core.pruning.structure_kinds import Structure, new_selector, pruned_structures
 from mvprune_service.api.architectures import check_architecture
 
 KNOWN = "albert, bert, camembert, distilbert, electra, roberta, xlm-roberta"

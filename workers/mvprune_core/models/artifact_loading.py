@@ -1,0 +1,100 @@
+"""Loading an artifact, to evaluate it or to predict with it: its model, its tokenizer and its task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import transformers
+
+from mvprune.artifact import ArtifactError, Manifest, read_manifest
+from mvprune.data.tasks import Task, UnknownTask, get_task
+from mvprune.runtime import load
+from mvprune.runtime.kernel import Activations
+from mvprune.sources.model_config import check_tokenizer
+from mvprune_core.base.hub import first_line
+from mvprune_core.models.forward import without_batch_effects
+from mvprune_core.models.loading import Loaded, fit_tokenizer, longest_input, quiet
+from mvprune_core.tasks import objective_of_kind
+from mvprune_core.tasks.classes import class_names
+
+Runtime = Literal["dense", "sparse"]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A loaded artifact.
+
+    Attributes:
+        manifest: its manifest.
+        task: the task that it is for.
+        loaded: the model, on the CPU and in evaluation mode, and the tokenizer.
+        labels: names of the model's classes or tags in the order of its logits.
+        max_length: tokens of an input, as in training; longer inputs are cut.
+    """
+
+    manifest: Manifest
+    task: Task
+    loaded: Loaded
+    labels: tuple[str, ...]
+    max_length: int
+
+
+def open_artifact(
+    directory: str | Path,
+    *,
+    task: str | None = None,
+    base: str | Path | None = None,
+    runtime: Runtime = "dense",
+    activations: Activations = "fp32",
+) -> Opened:
+    """Verifies and loads an artifact with its tokenizer; nothing is downloaded and no code of the artifact is run.
+
+    Args:
+        directory: the artifact.
+        task: a task other than the manifest's.
+        base: the base model's folder, for a delta artifact.
+        runtime: dense or sparse, see `mvprune.load`.
+        activations: of the sparse runtime.
+
+    Raises:
+        ArtifactError: the artifact is not valid, or its model does not do such a task.
+    """
+    manifest = read_manifest(directory)
+    try:
+        known = get_task(task or manifest.dataset.name)
+    except UnknownTask as error:
+        raise ArtifactError(f"{error}" if task else f"manifest.json: dataset.name: {error}") from error
+    model: Any = load(directory, base, runtime=runtime, activations=activations)
+    if not (found := type(model).__name__).endswith(f"For{known.kind.head}"):
+        raise ArtifactError(
+            f"{directory}: the model must have the head {known.kind.head} for {known.kind.name}, the task "
+            f"{known.name}, got a {found}"
+        )
+    labels = tuple(class_names(model.config))
+    if flaw := objective_of_kind(known.kind).flaw_of_head(labels):
+        raise ArtifactError(f"{directory}: the model {flaw}, for the task {known.name}")
+    without_batch_effects(model)
+    loaded = Loaded(model, _tokenizer(directory, model), fine_tuned=True)
+    return Opened(manifest, known, loaded, labels, longest_input(loaded, _max_length(manifest, known)))
+
+
+def _tokenizer(directory: str | Path, model: Any) -> Any:
+    try:
+        check_tokenizer(Path(directory))
+        with quiet():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                directory, config=model.config, trust_remote_code=False, local_files_only=True
+            )
+        fit_tokenizer(str(directory), tokenizer, model)
+    except Exception as error:  # transformers raises almost anything over files that it cannot use
+        raise ArtifactError(f"{directory}: its tokenizer cannot be used: {first_line(error)}") from error
+    return tokenizer
+
+
+def _max_length(manifest: Manifest, task: Task) -> int:
+    training = manifest.spec.get("training")
+    given = training.get("max_length") if isinstance(training, Mapping) else None
+    return given if type(given) is int and given > 0 else task.max_length

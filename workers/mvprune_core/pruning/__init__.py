@@ -1,0 +1,1 @@
+"""Which weights stay: scores and masks, schedules, patterns, structures."""

@@ -1,0 +1,151 @@
+"""From the steps of a compression to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from torch import nn
+
+from mvprune.artifact import WEIGHTS_FILE, Accounting, DatasetSource, LayerCount, ResultInfo
+from mvprune.artifact.history import History
+from mvprune.spec.parameters import PARAMETERS
+from mvprune.spec.run_options import RunOptions
+from mvprune_core.runs.resolved import ResolvedRun
+from mvprune_core.runs.result import Result, versions
+from mvprune_core.runs.spec import Spec
+from mvprune_core.runs.stages import Baseline, Folded, Masked
+from mvprune_core.runs.steps import CompressionRun
+from mvprune_core.storing.accounting import account
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Puts the result of a run together.
+
+    Attributes:
+        run: the run.
+        baseline: the dense baseline; None: there is none.
+        masked: the pruned model, whose weights are those of the folded one.
+    """
+
+    run: CompressionRun
+    baseline: Baseline | None
+    masked: Masked
+
+    def result(
+        self,
+        folded: Folded,
+        evaluated: Mapping[str, float],
+        counts: tuple[Accounting, tuple[LayerCount, ...]],
+        above_constant: Mapping[str, float],
+    ) -> Result:
+        """The result; its model is where it was trained.
+
+        Args:
+            folded: the model as it is stored.
+            evaluated: its metrics of the task.
+            counts: of its weights.
+            above_constant: the metric of that name, or {}.
+        """
+        run = self.run.resolved
+        metrics = {f"eval/{name}": value for name, value in evaluated.items()} | dict(above_constant)
+        phases = [folded.curve.history()]
+        if self.baseline is not None:
+            dense = self.baseline.metrics
+            metrics = {f"dense/{name}": value for name, value in dense.items()} | metrics
+            both = evaluated.keys() & dense.keys()
+            metrics |= {f"delta/{name}": evaluated[name] - dense[name] for name in evaluated if name in both}
+            phases = [*self.baseline.history, *phases]
+        used = run.used(folded.coding, trimmed=folded.trimmed)
+        return Result(
+            model=folded.loaded.model,
+            tokenizer=folded.loaded.tokenizer,
+            pruned=folded.pruned,
+            info=_info(run, used, metrics, counts, self.run.notes.texts),
+            used=used,
+            history=History(tuple(phases), *self.masked.original.after(self.masked.masks.matrices)),
+            coding=folded.coding,
+            base=run.base,
+            sample=run.sample,
+        )
+
+    def other_bytes(self, folded: Folded, evaluated: Mapping[str, float]) -> int:
+        """Bytes of all files of the artifact but the weights; the artifact is written to a temporary folder."""
+        draft = self.result(folded, evaluated, self.run.count(folded), {})
+        with TemporaryDirectory(prefix="mvprune-") as folder:
+            manifest = draft.write(Path(folder))
+            return manifest.total_bytes - (Path(folder) / WEIGHTS_FILE).stat().st_size
+
+
+def draft(run: ResolvedRun, model: nn.Module, pruned: Sequence[str], notes: Sequence[str]) -> ResultInfo:
+    """What the manifest will say, as far as it is known before training; its metric is 0.
+
+    Args:
+        run: the run.
+        model: before training.
+        pruned: names of the weights that are to be pruned.
+        notes: of the run until now.
+    """
+    accounting, layers = account(model, pruned, run.density)
+    return _info(
+        run,
+        run.used(run.spec.coding, trimmed=run.spec.trim_positions),
+        {f"eval/{run.data.task.primary_metric}": 0.0},
+        (accounting, layers),
+        notes,
+    )
+
+
+def _info(
+    run: ResolvedRun,
+    used: Spec,
+    metrics: Mapping[str, float],
+    counts: tuple[Accounting, tuple[LayerCount, ...]],
+    notes: Sequence[str],
+) -> ResultInfo:
+    data = run.data
+    return ResultInfo(
+        spec=_recorded(run, used),
+        model=run.model,
+        dataset=DatasetSource(data.task.name, data.fingerprint, len(data.train), len(data.validation)),
+        metrics=metrics,
+        primary_metric=data.task.primary_metric,
+        accounting=counts[0],
+        layers=counts[1],
+        versions=versions(),
+        seed=used.seed,
+        notes=(*data.columns, *notes),
+    )
+
+
+def _recorded(run: ResolvedRun, used: Spec) -> Mapping[str, Any]:
+    """The options that were used, for the artifact's manifest."""
+    spec: dict[str, Any] = {
+        "model": run.source.name,
+        "model_revision": run.source.revision,
+        "task": run.data.task.name,
+        "method": {run.method.name: asdict(run.method)},  # type: ignore[call-overload]
+        "training": _with_keys({name: value for name, value in asdict(run.settings).items() if value is not None}),
+        **_with_keys({one.name: value for one in fields(RunOptions) if (value := getattr(used, one.name))}),
+        "seed": used.seed,
+    }
+    if run.teacher is not None:
+        named = {
+            "model": run.named_teacher.name if run.named_teacher else "",
+            "revision": run.teacher.revision or "",
+        }
+        spec["teacher"] = asdict(run.teacher) | named
+    if run.given_mask is not None:
+        source = run.given_mask.source
+        digest = run.given_mask.sha256
+        spec["mask_from"] = {"model": source.name, "revision": source.revision, "sha256": digest}
+    return spec
+
+
+def _with_keys(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by their keys in manifests."""
+    return {PARAMETERS[name].manifest_key: value for name, value in options.items()}

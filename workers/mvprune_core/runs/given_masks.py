@@ -1,0 +1,221 @@
+"""Masks that a run is given: the zeros of another model, and the weights that training starts from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mvprune.artifact import ArtifactError, load
+from mvprune.artifact.card import CARD_FILE
+from mvprune.artifact.masks import is_artifact
+from mvprune.artifact.report.page import REPORT_FILE
+from mvprune.common.blocks import without_number
+from mvprune_core.base.errors import CompressionError, Reason
+from mvprune_core.base.state import tensors_of
+from mvprune_core.methods import LockedMask
+from mvprune_core.methods.base import generator_of
+from mvprune_core.models.loading import Loaded, Source, find_model, load_model
+from mvprune_core.pruning.selection import kept_count, select_top
+from mvprune_core.tasks import Objective
+
+_NOT_SENT = (CARD_FILE, REPORT_FILE)  # of an artifact that is on a client's machine
+_CLOSE = 0.1  # relative: a density this little above the mask's is the mask's
+
+
+@dataclass(frozen=True)
+class GivenMask:
+    """A mask for every prunable weight of a model, and the weights to start from.
+
+    Attributes:
+        source: the mask's model.
+        sha256: digest of the masks and of the weights to start from.
+        density: fraction of the prunable weights that the masks keep.
+        masks: by the name of the weight; bool.
+        weights: tensors that replace those of the model before training, by name.
+    """
+
+    source: Source
+    sha256: str
+    density: float
+    masks: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]
+
+
+def find_mask(model: str | Path | Source, revision: str | None) -> Source:
+    """The folder of a model, as `find_model`, or of an artifact of mvprune.
+
+    Raises:
+        CompressionError: INVALID_MODEL, UNREACHABLE_HUB.
+    """
+    if isinstance(model, Source) or not is_artifact(Path(model)):
+        return find_model(model, revision)
+    return Source(str(model), "", Path(model).resolve())
+
+
+def load_mask(
+    source: Source,
+    method: LockedMask,
+    *,
+    density: float | None,
+    student: Loaded,
+    weight_names: Sequence[str],
+    objective: Objective,
+    seed: int,
+) -> GivenMask:
+    """The mask that a model's zeros are, or a part of it, and the weights to start from.
+
+    Args:
+        source: what `find_mask` returned.
+        method: its options say which weights training starts from.
+        density: fraction of the prunable weights to keep; None: as many as the model keeps.
+        student: the model that is pruned.
+        weight_names: names of its prunable weights.
+        objective: of the task.
+        seed: seed of new and of shuffled weights.
+
+    Raises:
+        CompressionError: INVALID_MODEL, the model cannot give a mask for the student; DENSITY_NOT_REACHED, it keeps
+            fewer weights than the density asks for.
+    """
+    own = tensors_of(student.model)
+    found = _tensors(source, objective, seed)
+    for name in weight_names:
+        if name not in found or found[name].shape != own[name].shape:
+            shape = tuple(found[name].shape) if name in found else None
+            other = f"without {name}," if shape is None else f"in which {name} is {shape} in place of"
+            raise CompressionError(
+                Reason.INVALID_MODEL,
+                f"mask_from must be a model with the matrices of the pruned model, got {source.name!r}, {other} "
+                f"{tuple(own[name].shape)}; give one of the same architecture and size",
+            )
+    weights = {name: found[name] for name in weight_names}
+    masks = {name: weight != 0 for name, weight in weights.items()}
+    total, kept = sum(mask.numel() for mask in masks.values()), sum(int(mask.sum()) for mask in masks.values())
+    if kept == total and density is None:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"mask_from must be a model with zeros among its prunable weights, got {source.name!r}, which has none; "
+            "give a pruned model, or a density, at which the largest of its weights are kept",
+        )
+    wanted = kept if density is None else kept_count(total, density)
+    if wanted > kept * (1 + _CLOSE):
+        raise CompressionError(
+            Reason.DENSITY_NOT_REACHED,
+            f"density must be at most {kept / total:.4g}, which mask_from has, got {density:g}; leave it out, or give "
+            "another mask",
+        )
+    if wanted < kept:
+        _keep_largest(masks, weights, wanted / total, method.selection, seed)
+        kept = sum(int(mask.sum()) for mask in masks.values())
+    start = _initial_weights(method, found, student, weight_names, objective, seed)
+    return GivenMask(source, _digest(masks, start), kept / total, masks, start)
+
+
+def _tensors(source: Source, objective: Objective, seed: int) -> Mapping[str, Tensor]:
+    """The tensors of a model or an artifact, by the names that the task's model gives them."""
+    if not is_artifact(source.folder):
+        return tensors_of(load_model(source, objective, seed).model)
+    try:
+        return tensors_of(load(source.folder, may_lack=_NOT_SENT))
+    except ArtifactError as error:
+        raise CompressionError(Reason.INVALID_MODEL, f"mask_from: {error}") from error
+
+
+def _keep_largest(
+    masks: Mapping[str, Tensor], weights: Mapping[str, Tensor], density: float, selection: str, seed: int
+) -> None:
+    """Keeps only the largest weights, of all matrices together or of each matrix."""
+    groups = [list(masks)] if selection == "global" else [[name] for name in masks]
+    for names in groups:
+        there = sum(int(masks[name].sum()) for name in names)
+        count = min(there, kept_count(sum(masks[name].numel() for name in names), density))
+        select_top([weights[name].abs() for name in names], count, [masks[name] for name in names], seed)
+
+
+def _initial_weights(
+    method: LockedMask,
+    found: Mapping[str, Tensor],
+    student: Loaded,
+    weight_names: Sequence[str],
+    objective: Objective,
+    seed: int,
+) -> Mapping[str, Tensor]:
+    own = tensors_of(student.model)
+    generator = generator_of(seed, len(weight_names))  # matrices have the generators before
+    match method.initial_weights:
+        case "mask":
+            _check_embeddings(student, found)
+            return dict(_body(student, found))
+        case "random":
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+                fresh = objective.auto_class.from_config(student.config)
+            return dict(_body(student, tensors_of(fresh)))
+        case "shuffled":
+            return {
+                name: own[name].reshape(-1)[torch.randperm(own[name].numel(), generator=generator)].view_as(own[name])
+                for name in weight_names
+            }
+        case "shuffled_layers":
+            kinds: dict[tuple[str, ...], list[str]] = {}
+            for name in weight_names:
+                kinds.setdefault((without_number(name), str(own[name].shape)), []).append(name)
+            return {
+                name: own[names[int(other)]]
+                for names in kinds.values()
+                for name, other in zip(names, torch.randperm(len(names), generator=generator), strict=True)
+            }
+    return {}
+
+
+def _check_embeddings(student: Loaded, tensors: Mapping[str, Tensor]) -> None:
+    """Checks that every token has an embedding to start from: that of a trimmed vocabulary is 0.
+
+    Raises:
+        CompressionError: INVALID_MODEL.
+    """
+    model: Any = student.model
+    own = model.get_input_embeddings().weight
+    name = next(name for name, parameter in model.named_parameters() if parameter is own)
+    other = tensors.get(name)
+    if other is None or other.shape != own.shape:
+        return
+    lost = int((own.detach().any(1) & ~other.any(1)).sum())
+    if lost:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"mask_from must have an embedding for every token of the pruned model, got one without {lost:,} of "
+            f"{len(own):,}, as after trim_vocabulary; give one with the whole vocabulary, or initial_weights other "
+            "than mask",
+        )
+
+
+def _body(student: Loaded, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a model's body; the head is the student's. A tensor that the other model lacks stays too."""
+    prefix = f"{student.model.base_model_prefix}."
+    for name, own in tensors_of(student.model).items():
+        other = tensors.get(name)
+        if not name.startswith(prefix) or other is None:
+            continue
+        if other.shape != own.shape:
+            raise CompressionError(
+                Reason.INVALID_MODEL,
+                f"mask_from must have the tensors of the pruned model, got {tuple(other.shape)} in place of "
+                f"{tuple(own.shape)} for {name}; give one with the whole vocabulary and all positions, or "
+                "initial_weights other than mask",
+            )
+        yield name, other
+
+
+def _digest(masks: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in (*masks.items(), *weights.items()):
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

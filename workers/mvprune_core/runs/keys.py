@@ -1,0 +1,64 @@
+"""The identities under which a run finds what it computed before."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from mvprune_core.base.storage import identity
+from mvprune_core.models.loading import description_digest
+from mvprune_core.runs.resolved import ResolvedRun
+from mvprune_core.runs.result import model_source, versions
+from mvprune_core.tasks.classes import class_names
+
+
+@dataclass(frozen=True)
+class RunKeys:
+    """Digests of everything that a result depends on.
+
+    Attributes:
+        dense: key of the dense baseline in the cache: its metrics and its weights.
+        logits: key of the teacher's logits in the cache.
+        checkpoints: identity of the run in its checkpoints.
+    """
+
+    dense: str
+    logits: str
+    checkpoints: str
+
+
+def run_keys(run: ResolvedRun) -> RunKeys:
+    """The keys of a run. They also depend on the number of threads and on the versions of the packages."""
+    settings = asdict(run.settings)
+    del settings["preset"]  # the epochs replace it
+    data = [run.data.task.name, run.data.fingerprint]
+    base = [
+        [run.model.sha256, _options(run.config), run.tokenizer],
+        data,
+        [run.spec.seed, str(run.device), torch.get_num_threads(), versions(), run.train.padding_side],
+    ]
+    exponent = settings.pop("lr_density_exponent")  # the dense model does not depend on it
+    dense = identity(base, settings)
+    source = run.named_teacher
+    named = source and [model_source(source).sha256, description_digest(source)]
+    teacher = run.teacher and [named, asdict(replace(run.teacher, model=None))]
+    # In a run of one epoch or more, the teacher reads all examples.
+    batches = run.settings.passes(len(run.train)) < 1 and [run.settings.batch_size, run.spec.seed, run.total_steps]
+    read = [settings["max_length"], run.max_length, settings["precision"]]
+    read += [run.tokenizer, class_names(run.config), batches]
+    logits = identity([named, *data], read)
+    # After running out of memory, a run resumes with more accumulation steps.
+    del settings["accumulation_steps"]
+    mask = run.given_mask and run.given_mask.sha256
+    spec = run.spec
+    groups = [spec.structure, spec.structure_density, spec.structure_block_size, spec.structure_fill, spec.pattern]
+    options = [run.method.name, repr(run.method), run.density, groups, spec.include, spec.exclude, teacher, mask]
+    return RunKeys(dense, logits if named else dense, identity(base, settings, exponent, options))
+
+
+def _options(config: Any) -> dict[str, Any]:
+    """The options of a config, without the place where the model was found."""
+    return {name: value for name, value in json.loads(config.to_json_string()).items() if not name.startswith("_")}

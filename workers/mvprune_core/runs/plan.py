@@ -1,0 +1,295 @@
+"""What is decided about a run before anything is trained, by its model and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import fields, replace
+from typing import Any
+
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from mvprune.artifact import Base, ModelSource
+from mvprune.artifact.structures import Structures
+from mvprune.data.run_length import default_cooldown, preset_note, too_short
+from mvprune.sources.model_types import problem_with_checkpointing
+from mvprune.spec.patterns import Pattern
+from mvprune.spec.structures import LEAST, problem_with_density
+from mvprune_core.base.errors import CompressionError, Reason
+from mvprune_core.base.notes import Notes
+from mvprune_core.base.settings import BASE_WIDTH, Settings, Training
+from mvprune_core.base.storage import Cache
+from mvprune_core.methods import LockedMask, Method, TopV
+from mvprune_core.models.forward import check_forward, padding_side
+from mvprune_core.models.loading import Loaded, Source, find_model, longest_input
+from mvprune_core.models.prunable import prunable_layers
+from mvprune_core.models.token_cache import cached_examples, tokenizer_digest
+from mvprune_core.pruning.patterns import InPattern, check_pattern
+from mvprune_core.pruning.selectors import WEIGHTS, Selector
+from mvprune_core.pruning.sparse_structures import SparseStructures
+from mvprune_core.pruning.structure_kinds import Structure, new_selector, pruned_structures
+from mvprune_core.runs.baselines import SharedBaseline
+from mvprune_core.runs.given_masks import GivenMask, find_mask, load_mask
+from mvprune_core.runs.resolved import Request, ResolvedRun, pruned_layers
+from mvprune_core.runs.spec import Spec
+from mvprune_core.storing.accounting import check_density
+from mvprune_core.storing.positions import can_trim_positions, check_positions, rows_for
+from mvprune_core.storing.reopening import Sample
+from mvprune_core.storing.target_size import CANDIDATES, check_target
+from mvprune_core.tasks.batching import Examples
+from mvprune_core.tasks.probes import probes
+from mvprune_core.training.distillation import Teacher, compare_states
+from mvprune_core.training.precision import check_speed, with_length_buckets
+
+_PASSES_FOR_HIDDEN_STATES = 5  # over the data; in shorter runs, matching them does not help (research/notebook.md)
+_DENSITY_TO_MENTION = 1e-3  # relative difference from the density that was asked for
+
+
+def resolve(request: Request, student: Loaded, source: Future[ModelSource], cache: Cache, notes: Notes) -> ResolvedRun:
+    """Checks a request against the model and the data, and fills in its defaults. Trains nothing.
+
+    Args:
+        request: what is asked for.
+        student: the model of `request.source`; left in evaluation mode.
+        source: provenance of that model, computed meanwhile.
+        cache: for tokenised data.
+        notes: receives a note on a shared baseline.
+
+    Raises:
+        ValueError, CompressionError: see `compress`.
+    """
+    spec, data, objective = request.spec, request.data, request.objective
+    training, teacher = spec.training, spec.distilled_from
+    given_mask = _find_given_mask(request, student, notes)
+    structures = _find_structures(spec, student)
+    layers = pruned_layers(student.model, spec, structures)
+    selector = _selector(spec, student, structures, layers)
+    sizes = [layer.weight.numel() for layer in layers.values()]
+    density = _check_density(spec, sizes, selector, notes) if given_mask is None else given_mask.density
+    if training.gradient_checkpointing and not student.model.supports_gradient_checkpointing:
+        raise CompressionError(
+            Reason.UNSUPPORTED_ARCHITECTURE,
+            f"training.gradient_checkpointing {problem_with_checkpointing(type(student.model).__name__)}",
+        )
+    if spec.trim_positions:
+        check_positions(student.model)
+    max_length = input_length(request, request.source, student, training.max_length or data.task.max_length)
+    if spec.target_bytes is not None:
+        check_target(
+            spec.target_bytes,
+            student.model,
+            student.tokenizer,
+            {f"{name}.weight": layer.weight.numel() for name, layer in layers.items()},
+            density,
+            CANDIDATES[-1] if spec.weight_dtype is None else spec.coding.values,
+            whole=spec.structure is not None or spec.pattern is not None,
+            trimmed=spec.trim_vocabulary,
+            rows=rows_for(student.model, max_length) if can_trim_positions(student.model) else None,
+        )
+    tokenizer = tokenizer_digest(student.tokenizer)
+    train = cached_examples(cache, objective, data, student, max_length, "train", tokenizer)
+    validation = cached_examples(cache, objective, data, student, max_length, "validation", tokenizer)
+    side = padding_side(student.model, (train, validation, probes(student.tokenizer, max_length)))
+    train, validation = (replace(split, padding_side=side) for split in (train, validation))
+    settings = training.settings(data.task, getattr(student.config, "hidden_size", BASE_WIDTH), len(train))
+    check_speed(request.device, training.precision)
+    total_steps = settings.total_steps(len(train))
+    method = _with_cooldown(_with_selection(spec, notes), training)
+    method.schedule.check(total_steps, method.facts)
+    model = source.result()
+    baseline = _resolve_baseline(request, student, model, settings, notes)
+    if training.preset is not None:
+        notes.add(preset_note(data.task, len(train), settings.batch_size, training.preset))
+    if density < 1 and method.schedule.shape != "one_shot":
+        kind = data.task.kind
+        note = too_short(
+            total_steps,
+            density,
+            settings.batch_size,
+            has_pairs=kind.has_pairs(data),
+            limit=kind.rule_limit,
+            beyond=kind.beyond_limit(data),
+        )
+        notes.add(*[note] if note else [])
+    method = method.for_run(total_steps)
+    notes.add(*method.notes(sizes, total_steps * settings.batch_size))
+    passes = settings.passes(len(train))
+    return ResolvedRun(
+        spec=spec,
+        objective=objective,
+        source=request.source,
+        device=request.device,
+        dense_baseline=baseline,
+        method=method,
+        density=density,
+        teacher=teacher and _resolve_teacher(teacher, baseline, passes, student, train),
+        model=model,
+        config=student.config,
+        tokenizer=tokenizer,
+        fine_tuned=student.fine_tuned,
+        max_length=max_length,
+        train=with_length_buckets(train, settings.precision),
+        validation=validation,
+        sample=Sample.of(validation, student.tokenizer, max_length),
+        settings=settings,
+        total_steps=total_steps,
+        base=Base(request.source.folder) if spec.delta else None,
+        given_mask=given_mask,
+        structures=structures,
+        selector=selector,
+    )
+
+
+def _with_cooldown(method: Method, training: Training) -> Method:
+    """The method with the cooldown that the preset has by default."""
+    schedule, has_schedule = method.schedule, "schedule" in {field.name for field in fields(method)}  # type: ignore[arg-type]
+    if schedule.cooldown is not None or schedule.shape == "one_shot" or not has_schedule:
+        return method
+    changed: Any = {"schedule": replace(schedule, cooldown=default_cooldown(training.preset or "short"))}
+    return replace(method, **changed)  # type: ignore[type-var]
+
+
+def input_length(request: Request, source: Source, loaded: Loaded, max_length: int) -> int:
+    """`max_length`, or the longest input of the model if that is shorter.
+
+    Raises:
+        CompressionError: INVALID_MODEL, the model's inputs are too short for the task.
+    """
+    length = longest_input(loaded, max_length)
+    kind = request.data.task.kind
+    if length < kind.min_tokens <= max_length:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"the model {source.name!r} must take inputs of at least {kind.min_tokens} tokens for {kind.name}, got "
+            f"{length}",
+        )
+    return length
+
+
+def _find_structures(spec: Spec, student: Loaded) -> tuple[Structures, ...]:
+    if spec.structure is None:
+        return ()
+    layers = prunable_layers(student.model, spec.include, spec.exclude)
+    return tuple(pruned_structures(student.model, layers, spec.structure))
+
+
+def _selector(
+    spec: Spec, student: Loaded, structures: Sequence[Structures], layers: Mapping[str, nn.Linear | Conv1D]
+) -> Selector:
+    if spec.structure is not None:
+        return new_selector(student.model, structures, spec.structure, spec)
+    if spec.pattern is None:
+        return WEIGHTS
+    pattern = Pattern.parse(spec.pattern)
+    check_pattern(pattern, layers)
+    return InPattern(pattern)
+
+
+def _with_selection(spec: Spec, notes: Notes) -> Method:
+    """The method with the selection that it has by default. Structures are always compared in the whole model."""
+    method = spec.chosen_method
+    if not isinstance(method, TopV):
+        return method
+    selection = (method.selection or "local") if spec.structure is None else "global"
+    changed: Any = {"selection": selection}
+    if spec.structure is not None and method.selection == "local":  # the default of a method that is not the contract's
+        name = spec.structure
+        notes.add(f"{name} are compared in all blocks together: selection is global, not {method.selection}")
+    return method if method.selection == selection else replace(method, **changed)  # type: ignore[type-var]
+
+
+def _check_density(spec: Spec, sizes: Sequence[int], selector: Selector, notes: Notes) -> float:
+    """The density, if the model's matrices are large enough for it, or its heads and units small enough."""
+    if spec.density is None:
+        raise TypeError("a spec without a given mask has a density")
+    structure = spec.structure
+    if structure is not None and spec.structure_density is not None:
+        _check_structure_density(spec, structure, spec.structure_density, sizes, selector, notes)
+    reached = selector.nearest(spec.density)
+    if not spec.allow_density_miss:
+        kept = spec.chosen_method.kept(sizes, spec.density) if structure is None else round(reached * sum(sizes))
+        remedy = "take a density that the model's matrices are large enough for, global selection"
+        if structure is not None:
+            least = LEAST[structure]
+            remedy = f"take {reached:.4g}, the nearest that whole {structure} have, with {least}"
+        check_density(spec.density, kept, sum(sizes), remedy)
+    if structure is not None and abs(reached / spec.density - 1) > _DENSITY_TO_MENTION:
+        whole = f"whole {structure} have"
+        notes.add(f"the density is {reached:.4g}, the nearest that {whole}, not {spec.density:g}")
+    return spec.density
+
+
+def _check_structure_density(
+    spec: Spec, name: Structure, wanted: float, sizes: Sequence[int], selector: Selector, notes: Notes
+) -> None:
+    """Checks that whole heads and units can have about the density that is wanted of them, and a weight each."""
+    if not isinstance(selector, SparseStructures) or spec.density is None:
+        raise TypeError("a spec with a density of structures has structures and a density")
+    if problem := selector.problem(sum(sizes)):
+        raise CompressionError(Reason.DENSITY_NOT_REACHED, problem)
+    reached = selector.density_of_structures(spec.density)
+    if (problem := problem_with_density(name, wanted, reached)) and not spec.allow_density_miss:
+        raise CompressionError(Reason.DENSITY_NOT_REACHED, f"structure_density {problem}")
+    if abs(reached / wanted - 1) > _DENSITY_TO_MENTION:
+        notes.add(f"the density of the {name} is {reached:.4g}, the nearest that they have, not {wanted:g}")
+
+
+def _find_given_mask(request: Request, student: Loaded, notes: Notes) -> GivenMask | None:
+    spec = request.spec
+    method = spec.chosen_method
+    if spec.mask_from is None or not isinstance(method, LockedMask):
+        return None
+    found = load_mask(
+        find_mask(spec.mask_from, spec.mask_revision),
+        method,
+        density=spec.density,
+        student=student,
+        weight_names=[f"{name}.weight" for name in prunable_layers(student.model, spec.include, spec.exclude)],
+        objective=request.objective,
+        seed=spec.seed,
+    )
+    if spec.density is not None and abs(found.density / spec.density - 1) > _DENSITY_TO_MENTION:
+        notes.add(f"the density is {found.density:.4g}, that of the mask, in place of {spec.density:g}")
+    return found
+
+
+def _resolve_baseline(
+    request: Request, student: Loaded, model: ModelSource, settings: Settings, notes: Notes
+) -> bool | SharedBaseline:
+    """The shared baseline if this run can use it, else whether the run evaluates its own baseline."""
+    baseline = request.dense_baseline
+    if not isinstance(baseline, SharedBaseline):
+        return baseline
+    why_not = baseline.why_not(model, request.data)
+    if why_not and baseline.required:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"baseline must be a dense model of the same model and data, got {baseline.name}, which {why_not}; submit "
+            "without it, and the job trains its own baseline",
+        )
+    if why_not:
+        notes.add(f"the dense metrics are those of this run's own dense baseline: {baseline.name} {why_not}")
+        return True
+    notes.add(baseline.note(settings, request.spec.seed, fine_tuned=student.fine_tuned))
+    return baseline
+
+
+def _resolve_teacher(
+    teacher: Teacher, baseline: bool | SharedBaseline, passes: float, student: Loaded, train: Examples
+) -> Teacher:
+    """The teacher with a `Source`, unless it is the dense baseline, and with a weight for its hidden states."""
+    given = teacher.hidden_states
+    # Another named teacher may have been pretrained differently. Its hidden states then mean something else.
+    shared = isinstance(baseline, SharedBaseline) and baseline.is_teacher and baseline.is_whole
+    default = float(passes >= _PASSES_FOR_HIDDEN_STATES and (teacher.model is None or shared))
+    weight = default if given is None else given
+    try:
+        if weight:
+            check_forward(student.model, train, compare_states)
+    except CompressionError:
+        if given is not None:
+            raise
+        weight = 0.0
+    model = None if teacher.model is None else find_model(teacher.model, teacher.revision)
+    return replace(teacher, model=model, hidden_states=weight)

@@ -1,0 +1,172 @@
+"""How an artifact is stored, chosen by what it loses: embeddings in int8 or fp16, or what fits into a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mvprune.artifact import Coding, Values, round_values
+from mvprune.artifact.base import Base
+from mvprune.data.tasks import Task
+from mvprune_core.base.state import load_tensors, tensors_of
+from mvprune_core.runs.divergence import divergence
+from mvprune_core.runs.resolved import ResolvedRun
+from mvprune_core.runs.stages import Folded
+from mvprune_core.storing.positions import can_trim_positions, rows_for, trim_positions
+from mvprune_core.storing.target_size import (
+    CANDIDATES,
+    Candidate,
+    Sizes,
+    Storage,
+    check_fits,
+    choose,
+    finest,
+    note_on_target,
+    storages,
+)
+from mvprune_core.storing.word_steps import Words
+
+TOLERANCE = 0.001
+"""What the primary metric may lose by int8: 0.1 points; of a perplexity, that fraction."""
+
+
+def round_matrices(
+    folded: Folded, coding: Coding, base: Base | None = None, words: Words | None = None, grade: int = 0
+) -> dict[str, Tensor]:
+    """Rounds the model of a `Folded`, in place, to another coding of its matrices.
+
+    Args:
+        folded: its values are rounded to its own coding.
+        coding: the other one.
+        base: the base model of a delta artifact; its matrices do not change.
+        words, grade: the word embeddings, and the steps that they have in int8.
+
+    Returns:
+        the matrices that changed, as they were.
+    """
+    unchanged = folded.pruned if coding.values is folded.coding.values else ()
+    tensors = tensors_of(folded.loaded.model)
+    matrices = {name: tensor for name, tensor in tensors.items() if tensor.dim() > 1 and name not in unchanged}
+    before = {name: tensor.clone() for name, tensor in matrices.items()}
+    if words is not None:
+        words.round_in(folded.loaded.model, grade)
+    round_values(folded.loaded.model, folded.pruned, coding, base)
+    return {name: tensor for name, tensor in before.items() if not torch.equal(tensor, matrices[name])}
+
+
+def quantize_embeddings(
+    folded: Folded, metrics: dict[str, float], run: ResolvedRun, measure: Callable[[Folded], dict[str, float]]
+) -> tuple[Folded, dict[str, float], tuple[str, ...]]:
+    """Rounds the embeddings of a folded model to int8, unless the task's metric loses by it. If it does, only the word
+    embeddings are rounded, and the small matrices stay in fp16.
+
+    Args:
+        folded: the model, with embeddings in fp16.
+        metrics: of the task, with these.
+        run: what is compressed, and how.
+        measure: gives the metrics of the model as it is.
+
+    Returns:
+        the model, its metrics, and notes on what would have been lost.
+    """
+    model, name, notes = folded.loaded.model, run.data.task.primary_metric, list[str]()
+    for others, kept in ((None, "positions, token types, pooler and head"), (Values.FP16, "embeddings")):
+        coding = replace(folded.coding, embeddings=Values.INT8, others=others)
+        before = round_matrices(folded, coding, run.base)
+        if not before:
+            return folded, metrics, ()
+        quantized = measure(folded)
+        if is_worth_it(run.data.task, metrics, quantized):
+            return replace(folded, coding=coding), quantized, tuple(notes)
+        load_tensors(model, before)
+        stored = f"the {kept} are stored in fp16: with int8 the"
+        notes.append(f"{stored} {name} would be {quantized[name]:.4f}, not {metrics[name]:.4f}")
+    folded.curve.add_evaluation(folded.steps, metrics)
+    return folded, metrics, tuple(notes[1:])
+
+
+def fit_target(
+    folded: Folded,
+    metrics: dict[str, float],
+    run: ResolvedRun,
+    measure: Callable[[Folded], dict[str, float]],
+    read: Callable[[Folded], dict[str, Tensor]],
+    others: int,
+) -> tuple[Folded, dict[str, float], tuple[str, ...]]:
+    """Rounds and trims a folded model so that its artifact fits into the run's target and loses least.
+
+    Compared are the outputs of what would be stored with those of the finest way, for the finest ways that fit: of
+    those of which no other is as fine in every part. A metric of few examples is too coarse for this.
+
+    Args:
+        folded: the model, its values rounded to the finest coding.
+        metrics: of the task, with these.
+        run: what is compressed, and how; with a target.
+        measure: gives the metrics of the model as it is.
+        read: gives its outputs for some examples, which `divergence` compares; {} where the task has none.
+        others: bytes of all files but the weights.
+
+    Returns:
+        the model, its metrics, and notes on all candidates.
+
+    Raises:
+        CompressionError: TARGET_NOT_REACHED, nothing fits.
+    """
+    loaded, task, target = folded.loaded, run.data.task, run.spec.target_bytes or 0
+    rows = rows_for(loaded.model, run.max_length) if can_trim_positions(loaded.model) else None
+    is_trimmable = rows is not None and not folded.trimmed
+    words = Words.unread(loaded.model).read_by(run.train)
+    sizes = Sizes(loaded.model, folded.pruned, words, others, rows if is_trimmable else None)
+    made = storages(
+        CANDIDATES if run.spec.weight_dtype is None else (folded.coding.values,),
+        (False, True) if is_trimmable else (folded.trimmed,),
+    )
+    ways = [sizes.finer(way, target) for way in made]
+    totals = {way: sizes.total(way) for way in ways}
+    smallest = min(ways, key=totals.__getitem__)
+    check_fits(smallest, totals[smallest], target)
+    name, outputs, exact = task.primary_metric, run.objective.outputs, read(folded)
+    # Trimming the positions changes nothing for inputs of max_length tokens.
+    losses, measured = {(ways[0].coding, 0): 0.0}, {(ways[0].coding, 0): metrics}
+
+    def candidate(way: Storage) -> Candidate:
+        key = way.coding, way.grade
+        if key not in losses:
+            before = round_matrices(folded, way.coding, words=words, grade=way.grade)
+            if not before:
+                losses[key], measured[key] = 0.0, metrics
+            elif exact:
+                losses[key] = divergence(read(folded), exact, outputs)
+            else:
+                measured[key] = measure(folded)
+                losses[key] = _lost(task, metrics, measured[key])
+            load_tensors(loaded.model, before)
+        return Candidate(way, totals[way], losses[key])
+
+    candidates = [candidate(way) for way in finest([way for way in ways if totals[way] <= target])]
+    chosen = choose(candidates)
+    coding, trimmed = chosen.storage.coding, chosen.storage.trimmed
+    round_matrices(folded, coding, words=words, grade=chosen.storage.grade)
+    stored = measured.get((coding, chosen.storage.grade)) or measure(folded)
+    folded.curve.add_evaluation(folded.steps, stored)
+    loss = outputs[0].difference if exact else f"loss of {name}"
+    metric = f"{name} {stored[name]:.4f} (of the finest {metrics[name]:.4f})"
+    notes = [note_on_target(candidates, chosen, candidate(ways[0]), target, loss, metric)]
+    if trimmed and not folded.trimmed:
+        notes.append(trim_positions(loaded.model, loaded.tokenizer, run.max_length))
+    return replace(folded, coding=coding, trimmed=trimmed), stored, tuple(notes)
+
+
+def _lost(task: Task, before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """What the primary metric loses from metrics `before` to `after`; below 0 where it gains."""
+    sign = 1 if task.higher_is_better else -1
+    return sign * (before[task.primary_metric] - after[task.primary_metric])
+
+
+def is_worth_it(task: Task, before: Mapping[str, float], after: Mapping[str, float]) -> bool:
+    """Whether the primary metric loses at most `TOLERANCE` from metrics `before` to `after`."""
+    scale = 1.0 if task.higher_is_better else before[task.primary_metric]
+    return _lost(task, before, after) <= TOLERANCE * scale

@@ -1,0 +1,114 @@
+"""What a run is asked for, as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from mvprune.artifact import Coding, Values
+from mvprune.data.tasks import Task
+from mvprune.spec.parameters import PARAMETERS
+from mvprune.spec.patterns import Pattern
+from mvprune.spec.rules import problems, value_problems
+from mvprune.spec.run_options import RunKeywords, RunOptions
+from mvprune_core.base.options import given_fields, refuse
+from mvprune_core.base.settings import Training
+from mvprune_core.methods import LockedMask, Method, get_method
+from mvprune_core.models.loading import Source
+from mvprune_core.pruning.structure_kinds import KINDS
+from mvprune_core.runs.baselines import SharedBaseline
+from mvprune_core.storing.target_size import OTHERS
+from mvprune_core.tasks import Objective
+from mvprune_core.training.distillation import Teacher
+
+_OBJECTS = ("method", "training", "teacher")
+
+
+class SpecKeywords(RunKeywords, total=False):
+    """The fields of a `Spec` as keywords of `compress`."""
+
+    method: str | Method | None
+    mask_from: str | Path | Source | None
+    mask_revision: str | None
+    training: Training
+    teacher: Teacher | Literal["baseline"] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec(RunOptions):
+    """What a run is asked for. The options of the contract that are no objects of their own are those of `RunOptions`.
+
+    Attributes:
+        method: the name of a method, or a `Method` with options; by default soft_movement, or locked_mask with
+            `mask_from`.
+        mask_from: a model or an artifact with zeros: its zeros are the mask, which stays as it is. A model, as
+            `model` of `compress`, or the folder of an artifact. It must have the architecture and the size of `model`.
+        mask_revision: revision of `mask_from` on the hub.
+        training: fine-tuning settings; by default the task's.
+        teacher: the teacher for distillation. "baseline": the dense baseline, unless there is none, the density is 1 or
+            the task is masked language modelling, which cannot be distilled. None: no distillation.
+    """
+
+    method: str | Method | None = None
+    mask_from: str | Path | Source | None = None
+    mask_revision: str | None = None
+    training: Training = Training()  # noqa: RUF009 (immutable)
+    teacher: Teacher | Literal["baseline"] | None = "baseline"
+
+    @property
+    def chosen_method(self) -> Method:
+        """The method with its options.
+
+        Raises:
+            ValueError: no method has this name.
+        """
+        default = PARAMETERS["method"].default if self.mask_from is None else LockedMask.name
+        return get_method(self.method or default)
+
+    @property
+    def distilled_from(self) -> Teacher | None:
+        """The teacher of a spec that is settled."""
+        return self.teacher if isinstance(self.teacher, Teacher) else None
+
+    @property
+    def coding(self) -> Coding:
+        """How the artifact stores the values; the finest way where the run may choose a coarser one."""
+        values, embeddings = (Values(dtype or Values.FP16) for dtype in (self.weight_dtype, self.embedding_dtype))
+        return Coding(values, embeddings, OTHERS[-1] if embeddings is Values.INT4 else None)
+
+    def settled(self, objective: Objective, dense_baseline: bool | SharedBaseline) -> Self:
+        """The spec with the defaults that depend neither on the model nor on the examples.
+
+        Raises:
+            ValueError: it breaks a rule.
+        """
+        method, teacher = self.chosen_method, self.teacher
+        self._check(method, dense_baseline, objective.data.task)
+        if teacher == "baseline":
+            teacher = Teacher() if objective.outputs and dense_baseline and self.density != 1 else None
+        if teacher is not None and not isinstance(teacher, Teacher):
+            raise ValueError(f'teacher must be a Teacher, "baseline" or None, got {teacher!r}')
+        if isinstance(dense_baseline, SharedBaseline) and teacher is not None and teacher.model is None:
+            raise ValueError("teacher must name a model or be None with a SharedBaseline, got the dense baseline")
+        density = self.density if self.pattern is None else Pattern.parse(self.pattern).density
+        block_size = self.structure_block_size or (KINDS[self.structure].block_size if self.structure else None)
+        return replace(self, method=method, teacher=teacher, density=density, structure_block_size=block_size)
+
+    def _check(self, method: Method, dense_baseline: bool | SharedBaseline, task: Task) -> None:
+        given = dict(self._given(method, dense_baseline))
+        refuse(value_problems(given))
+        refuse(problems(given, method.facts, task))
+
+    def _given(self, method: Method, dense_baseline: bool | SharedBaseline) -> Iterator[tuple[str, Any]]:
+        """The options as `mvprune.spec.rules` takes them."""
+        yield from ((name, value) for name, value in given_fields(self).items() if name not in _OBJECTS)
+        for part in (self.training, method, method.schedule):
+            yield from given_fields(part).items()
+        if isinstance(self.teacher, Teacher):
+            yield "teacher", "baseline" if self.teacher.model is None else str(self.teacher.model)
+        elif self.teacher != "baseline":
+            yield "teacher", self.teacher or "none"
+        if isinstance(dense_baseline, SharedBaseline):
+            yield "baseline", f"job:{dense_baseline.name}"

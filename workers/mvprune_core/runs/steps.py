@@ -1,0 +1,437 @@
+"""The steps of a compression. `compress` calls them in their order; each takes what it needs from the one before."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from mvprune.artifact import Accounting, ArtifactError, Coding, LayerCount, Values, round_values
+from mvprune.common.metrics import ABOVE_CONSTANT
+from mvprune_core.base.callbacks import Callback
+from mvprune_core.base.errors import CompressionError, Reason
+from mvprune_core.base.group import ALONE, Group
+from mvprune_core.base.hub import first_line
+from mvprune_core.base.interruption import check_stop
+from mvprune_core.base.notes import Notes
+from mvprune_core.base.state import digest_of, load_tensors, tensors_of
+from mvprune_core.base.storage import Cache, Checkpoints
+from mvprune_core.methods import Magnitude
+from mvprune_core.models.forward import set_padding_side
+from mvprune_core.models.loading import Loaded, load_model
+from mvprune_core.pruning.layers import empty_bypassed, remove_structures
+from mvprune_core.runs.divergence import sample
+from mvprune_core.runs.keys import RunKeys
+from mvprune_core.runs.measurements import Measurement, Measurements
+from mvprune_core.runs.plateau import above_constant, notes_on_loss, notes_on_result
+from mvprune_core.runs.quantized import fit_target, quantize_embeddings
+from mvprune_core.runs.resolved import ResolvedRun
+from mvprune_core.runs.stages import Baseline, Folded, Masked, SizesBefore, Trained
+from mvprune_core.runs.teachers import load_for_hidden_states, load_for_logits
+from mvprune_core.storing.accounting import account, check_density, note_on_zeros, notes_on_empty
+from mvprune_core.storing.flops import count_flops, one_input
+from mvprune_core.storing.positions import trim_positions
+from mvprune_core.storing.vocabulary import trim_vocabulary
+from mvprune_core.tasks.base import counted
+from mvprune_core.tasks.batching import trained_on
+from mvprune_core.tasks.chance import note_on
+from mvprune_core.tasks.classes import class_names
+from mvprune_core.tasks.metrics import import_packages_beside
+from mvprune_core.training.curves import Curve
+from mvprune_core.training.distillation import (
+    DistillationLoss,
+    HiddenStates,
+    compute_teacher_logits,
+    reorder_classes,
+    teacher_doubt,
+)
+from mvprune_core.training.distributions import Distributions
+from mvprune_core.training.loop import Evaluation, Trainer
+from mvprune_core.training.masking import Masks
+from mvprune_core.training.optimization import build_optimizer
+
+log = logging.getLogger(__name__)
+
+_EXACT = Coding(Values.FP32, Values.FP32)
+_TAKEN = "the model was taken as fine-tuned for this data, and"
+
+
+@dataclass(kw_only=True, eq=False)
+class CompressionRun:
+    """The steps of one compression.
+
+    Attributes:
+        resolved: what is compressed, and how.
+        keys: identities of the run in the cache.
+        student: the original model, until a phase of training takes it.
+        callback: receives phases, steps and evaluations.
+        notes: receives notes for the result.
+        cache: results that other runs share.
+        checkpoints: where training resumes from and saves to; None: nowhere.
+        group: the ranks, all of which take the same steps.
+    """
+
+    resolved: ResolvedRun
+    keys: RunKeys
+    student: Loaded | None
+    callback: Callback
+    notes: Notes
+    cache: Cache
+    checkpoints: Checkpoints | None
+    group: Group = ALONE
+    _dense: Trained | None = None
+    _measured: Measurements = field(default_factory=Measurements)
+
+    def baseline(self) -> Baseline | None:
+        """The dense baseline; None if the run is to have none.
+
+        This run's own is evaluated. It is trained first, unless it is fine-tuned or the cache has its metrics.
+        """
+        shared = self.resolved.shared_baseline
+        if shared is not None:
+            return Baseline(shared.metrics)
+        if not self.resolved.has_own_baseline:
+            return None
+
+        def measure() -> dict[str, Any]:
+            dense = self._train_dense()
+            metrics, notes = self._evaluate(dense)
+            return {"metrics": metrics, "steps": dense.steps, "curve": dense.curve.state(), "notes": notes}
+
+        found = self.cache.facts("baselines", self.keys.dense, measure)
+        curve = Curve("dense", self.resolved.dense_steps)
+        curve.restore(found["curve"])
+        self.callback.on_evaluate("dense", found["steps"], found["metrics"])
+        self.notes.add(*found["notes"])
+        return Baseline(found["metrics"], (curve.history(),))
+
+    def distillation(self) -> DistillationLoss | None:
+        """The loss with the teacher; None without one. Trains the dense model if that is the teacher and must be."""
+        run = self.resolved
+        if run.teacher is None:
+            return None
+        # First the hidden states: they require more of the teacher than its logits do.
+        hidden = self._hidden_states(run.teacher.hidden_states) if run.teacher.hidden_states else None
+        logits = self.cache.tensors("logits", self.keys.logits, self._teacher_logits)
+        if run.named_teacher is not None:
+            doubt = teacher_doubt(logits, run.objective, run.train, class_names(run.config))
+            self.notes.add(*[note_on(doubt, "the teacher")] if doubt else [])
+        return DistillationLoss.from_logits(logits, run.objective.outputs, run.teacher, hidden)
+
+    def prune(self, distillation: DistillationLoss | None) -> Masked:
+        """Trains the original model while the masks follow the schedule."""
+        run = self.resolved
+        dense, self._dense = self._dense, None
+        loaded = dense.loaded if dense is not None and dense.steps == 0 else None  # it was only evaluated
+        del dense  # frees its memory
+        loaded = loaded or self._take_student()
+        model = loaded.model.to(run.device)
+        layers = run.layers_of(model)
+        if run.is_kept:
+            return self._keep(loaded, layers)
+        given = run.given_mask
+        if given is not None:
+            load_tensors(model, given.weights)
+        masks = Masks(
+            model,
+            run.method,
+            density=run.density,
+            total_steps=run.total_steps,
+            seed=run.spec.seed,
+            layers=layers,
+            given=None if given is None else given.masks,
+            selector=run.selector,
+        )
+        original, curve = Distributions(masks.matrices), Curve("pruning", run.total_steps)
+        with empty_bypassed(model, run.structures):
+            steps = self._train(loaded, curve, masks, distillation, steps_before=run.dense_steps)
+        return Masked(loaded, curve, steps, masks, original)
+
+    def _keep(self, loaded: Loaded, layers: Mapping[str, nn.Linear | Conv1D]) -> Masked:
+        """The original model as the result of a run with density 1."""
+        run, model = self.resolved, loaded.model
+        values = {name: value.clone() for name, value in tensors_of(model).items()}
+        # Not the run's method: the gates of some methods change the weights.
+        options: dict[str, Any] = {"density": run.density, "total_steps": run.total_steps, "seed": run.spec.seed}
+        masks = Masks(model, Magnitude(), layers=layers, **options)
+        original = Distributions(masks.matrices)
+        masks.finalize()
+        load_tensors(model, values)  # masks replace zeros
+        self.notes.add("the model was taken as fine-tuned for this data, and was not trained again (keep_fine_tuned)")
+        return Masked(loaded, Curve("pruning", 0), 0, masks, original)
+
+    def fold(self, masked: Masked) -> Folded:
+        """Turns a masked model, in place, into the plain model that the artifact stores."""
+        run, loaded, names = self.resolved, masked.loaded, masked.masks.weight_names
+        before = SizesBefore.of(loaded.model, names)
+        if run.structures and not run.is_kept:  # a model that is kept as it is keeps its own zeros
+            before = replace(before, flops=self._flops(loaded.model, names)[0])
+            names, note = remove_structures(loaded.model, run.structures, names)
+            self.notes.add(note)
+        if run.spec.trim_vocabulary:
+            self.notes.add(trim_vocabulary(loaded.model, loaded.tokenizer, (run.train, run.validation)))
+        if run.spec.trim_positions:
+            self.notes.add(trim_positions(loaded.model, loaded.tokenizer, run.max_length))
+        parameters = dict(loaded.model.named_parameters())
+        kept = sum(int(torch.count_nonzero(parameters[name])) for name in names)
+        try:
+            round_values(loaded.model, names, run.spec.coding, run.base)
+        except ArtifactError as error:
+            raise CompressionError(
+                Reason.NAN_LOSS,
+                f"training diverged ({error}); lower the learning rate ({run.settings.learning_rate:g}), or, if the "
+                "value is finite, take weight_dtype and embedding_dtype bf16",
+            ) from error
+        set_padding_side(loaded.tokenizer, run.train.padding_side)
+        density = self._filled_density(masked.masks) if run.selector.fills else run.density
+        return Folded(
+            loaded,
+            masked.curve,
+            masked.steps,
+            pruned=names,
+            before=before,
+            coding=run.spec.coding,
+            density=density,
+            kept=kept,
+            trimmed=run.spec.trim_positions,
+        )
+
+    def _filled_density(self, masks: Masks) -> float:
+        filled, density = masks.current_density, self.resolved.selector.nearest(self.resolved.density)
+        self.notes.add(
+            f"blocks and units of density {density:.4g} were filled: all weights of the heads and units that stay came "
+            f"back, which are {filled:.4g} of the weights"
+        )
+        return filled
+
+    def account(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
+        """Counts the weights that are left, and checks their density."""
+        run, before = self.resolved, folded.before
+        accounting, layers = self.count(folded)
+        # int4 has no place for the small weights of a row: that is what was asked for, and no failure of the training.
+        is_coarse = folded.coding.values is Values.INT4
+        if not (run.spec.allow_density_miss or run.is_kept):
+            remedy = "take more steps, store finer values"
+            kept = folded.kept if is_coarse else accounting.kept_weights
+            check_density(folded.density, kept, accounting.prunable_weights, remedy)
+        if is_coarse and accounting.kept_weights < folded.kept:
+            self.notes.add(note_on_zeros(folded.kept, accounting.kept_weights, accounting.prunable_weights))
+        if not run.is_kept:
+            is_global = not run.structures and getattr(run.method, "selection", "") == "global"
+            self.notes.add(*notes_on_empty(layers, is_global=is_global))
+        dense, sparse = self._flops(folded.loaded.model, folded.pruned)
+        dense = before.flops or dense if sparse else 0
+        return replace(accounting, dense_flops=dense, sparse_flops=sparse), layers
+
+    def count(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
+        """Counts the weights that are left."""
+        before = folded.before
+        return account(folded.loaded.model, folded.pruned, self.resolved.density, before.parameters, before.prunable)
+
+    def _flops(self, model: nn.Module, pruned: Sequence[str]) -> tuple[int, int]:
+        """FLOPs, dense and of the weights left; 0 where they cannot be counted."""
+        run, model = self.resolved, model.to(self.resolved.device)
+        batch = run.validation.batch(np.array([0]), run.device, np.random.default_rng(0))
+        try:
+            return count_flops(model, one_input(batch, run.max_length), pruned)
+        except Exception as error:  # a model's own code may raise anything, and memory may run out: it is only a count
+            log.debug("counting FLOPs: %s: %s", type(error).__name__, first_line(error))
+            self.notes.add(f"FLOPs are not counted for {type(model).__name__}: the result says nothing of them")
+            return 0, 0
+
+    def evaluate(
+        self, folded: Folded, others: Callable[[Folded, Mapping[str, float]], int]
+    ) -> tuple[Folded, Mapping[str, float]]:
+        """The folded model as it is stored, and the task's metrics: fitted into the target size, or with embeddings in
+        int8 if these may be and cost nearly nothing.
+
+        Args:
+            folded: the model.
+            others: gives the bytes of all files of its artifact but the weights.
+        """
+        run = self.resolved
+        metrics, notes = self._evaluate(folded)
+        if run.spec.target_bytes is not None:
+            size = self.group.broadcast(others(folded, metrics) if self.group.rank == 0 else 0)
+            folded, metrics, chosen = fit_target(folded, metrics, run, self._remeasure, self._outputs, size)
+            self.notes.add(*chosen)
+        elif run.spec.embedding_dtype is None:
+            folded, metrics, chosen = quantize_embeddings(folded, metrics, run, self._remeasure)
+            self.notes.add(*chosen)
+        self.callback.on_evaluate("pruning", folded.steps, metrics)
+        self.notes.add(*notes)
+        return folded, metrics
+
+    def _remeasure(self, folded: Folded) -> dict[str, float]:
+        """The task's metrics of a folded model whose values were rounded again; the phase goes on."""
+        check_stop(self.group)
+        with self._examples_counted("evaluating", folded.loaded.model, len(self.resolved.validation)):
+            return self._measure(folded.loaded, folded.curve, folded.steps).metrics
+
+    def _outputs(self, folded: Folded) -> dict[str, Tensor]:
+        """The logits of a folded model for a sample of the validation examples; {} where a student learns from none."""
+        run, which = self.resolved, sample(len(self.resolved.validation))
+        if not run.objective.outputs:
+            return {}
+        model = folded.loaded.model.to(run.device)
+        with self._examples_counted("evaluating", model, len(which)):
+            return compute_teacher_logits(
+                model, run.validation, which, run.objective.outputs, run.device, "fp32", self.group
+            )
+
+    def above_constant(
+        self, folded: Folded, metrics: Mapping[str, float], baseline: Baseline | None
+    ) -> dict[str, float]:
+        """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short.
+
+        Args:
+            folded: the model as it is stored.
+            metrics: its metrics of the task.
+            baseline: the dense baseline; None: there is none.
+        """
+        run = self.resolved
+        constants = run.objective.constant_metrics(run.validation)
+        if not run.is_kept:
+            dense, is_pruned = None if baseline is None else baseline.metrics, run.density < 1
+            examples = len(run.data.validation)
+            self.notes.add(*notes_on_result(run.data.task, metrics, constants, examples, dense, is_pruned=is_pruned))
+        if not (run.fine_tuned or run.density == 1):  # a model that is fine-tuned already has no loss to lose
+            self.notes.add(*notes_on_loss(folded.curve.history()))
+        found = above_constant(run.data.task, metrics, constants)
+        return {} if found is None else {ABOVE_CONSTANT: found[0]}
+
+    def _evaluate(self, trained: Trained) -> tuple[dict[str, float], list[str]]:
+        """Metrics, and notes on them."""
+        check_stop(self.group)
+        with self._counted("evaluating", trained.loaded.model, len(self.resolved.validation)):
+            metrics, predictions = self._measure(trained.loaded, trained.curve, trained.steps)
+        doubt = self.resolved.objective.doubt(predictions)
+        is_dense = trained.curve.phase == "dense"
+        if self.resolved.is_kept or (is_dense and self.resolved.fine_tuned):
+            return metrics, [] if doubt is None else [note_on(doubt, _TAKEN)]
+        if not is_dense or doubt is None or not doubt.by_chance:  # see above_constant
+            return metrics, []
+        return metrics, [note_on(replace(doubt, fit=""), "the dense model")]
+
+    def _measure(self, loaded: Loaded, curve: Curve, step: int) -> Measurement:
+        run, digest = self.resolved, None
+        # The last model that was evaluated in training, or the best one, is the result if it is stored as it is.
+        if run.settings.evaluate_every and (curve.phase == "dense" or run.spec.coding == _EXACT):
+            digest = digest_of(loaded.model)
+        found = self._measured.get(digest)
+        if found is None:
+            predictions = run.objective.predict(loaded.model.to(run.device), run.validation, run.device, self.group)
+            found = Measurement(run.objective.measure(predictions), predictions)
+        if digest is not None:
+            self._measured.add(digest, found)
+        curve.add_evaluation(step, found.metrics)
+        return Measurement(dict(found.metrics), found.predictions)
+
+    @contextmanager
+    def _counted(self, phase: str, model: nn.Module, total: int) -> Iterator[None]:
+        """A context in which the model reads `total` examples once, and the callback receives how many it has read."""
+        self.callback.on_phase(phase)
+        with self._examples_counted(phase, model, total):
+            yield
+
+    def _examples_counted(self, phase: str, model: nn.Module, total: int) -> AbstractContextManager[None]:
+        size = self.group.size  # the other ranks read as many meanwhile
+        return counted(model, lambda done: self.callback.on_examples(phase, min(done * size, total), total))
+
+    def _train(
+        self,
+        loaded: Loaded,
+        curve: Curve,
+        masks: Masks | None = None,
+        distillation: DistillationLoss | None = None,
+        *,
+        steps_before: int = 0,
+    ) -> int:
+        """Trains a model for one phase. Returns the number of steps."""
+        imported = import_packages_beside(self.resolved.objective.imports)
+        run, model = self.resolved, loaded.model.to(self.resolved.device)
+        metric = run.settings.best_metric or run.data.task.primary_metric
+
+        def measure(step: int) -> dict[str, float]:
+            metrics = self._measure(loaded, curve, step).metrics
+            self.callback.on_evaluate(curve.phase, step, metrics)
+            if metric not in metrics:  # such as that of a second validation file
+                raise CompressionError(
+                    Reason.INVALID_DATASET,
+                    f"training.best_metric must be a metric of the validation data ({', '.join(metrics)}), got "
+                    f"{metric!r}",
+                )
+            return metrics
+
+        def check() -> None:
+            if imported.done():
+                imported.result()
+
+        self.callback.on_phase(curve.phase)
+        return Trainer(
+            model=model,
+            optimizer=build_optimizer(model, run.settings, masks, loaded.new),
+            examples=run.train,
+            loss=run.objective.loss(run.config),
+            settings=run.settings,
+            curve=curve,
+            seed=run.spec.seed,
+            callback=self.callback,
+            masks=masks,
+            distillation=distillation,
+            evaluation=Evaluation(
+                measure, metric, metric not in run.data.task.kind.losses, check, self._measured.keep_best
+            ),
+            checkpoints=self.checkpoints,
+            steps_before=steps_before,
+            notes=self.notes,
+            group=self.group,
+        ).run()
+
+    def _train_dense(self) -> Trained:
+        """The dense model. It is trained at most once, and only if something that it gives is not cached."""
+        if self._dense is None:
+            loaded, curve = self._take_student(), Curve("dense", self.resolved.dense_steps)
+            steps = 0 if loaded.fine_tuned else self._train(loaded, curve)
+            self._dense = Trained(loaded, curve, steps)
+        return self._dense
+
+    def _hidden_states(self, weight: float) -> HiddenStates:
+        run = self.resolved
+        if run.named_teacher is None:
+            values = self.cache.tensors("dense", self.keys.dense, lambda: tensors_of(self._train_dense().loaded.model))
+            teacher = self._load_student()
+            load_tensors(teacher.model, values)
+        else:
+            teacher = load_for_hidden_states(run.named_teacher, run)
+        model = teacher.model.to(run.device).eval().requires_grad_(False)
+        return HiddenStates(model, weight, run.settings.precision, run.train.per_token)
+
+    def _teacher_logits(self) -> dict[str, Tensor]:
+        run = self.resolved
+        if run.named_teacher is None:
+            teacher, examples = self._train_dense().loaded, run.train
+        else:
+            teacher, examples = load_for_logits(run.named_teacher, run, self.cache)
+        which = trained_on(run.train.lengths, run.settings.batch_size, run.spec.seed, run.total_steps)
+        model, outputs = teacher.model.to(run.device), run.objective.outputs
+        with self._counted("teaching", model, len(which)):
+            found = compute_teacher_logits(
+                model, examples, which, outputs, run.device, run.settings.precision, self.group
+            )
+        return reorder_classes(found, outputs, run.class_order(teacher.config), run.class_order(run.config))
+
+    def _load_student(self) -> Loaded:
+        return load_model(self.resolved.source, self.resolved.objective, self.resolved.spec.seed)
+
+    def _take_student(self) -> Loaded:
+        """The original model: the loaded one the first time, then read again."""
+        student, self.student = self.student, None
+        return self._load_student() if student is None else student

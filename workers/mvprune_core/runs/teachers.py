@@ -1,0 +1,80 @@
+"""Teachers that are not the dense baseline: loading them, and checking that they fit the student."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from mvprune_core.base.errors import CompressionError, Reason
+from mvprune_core.base.storage import Cache
+from mvprune_core.models.forward import padding_side
+from mvprune_core.models.loading import Loaded, Source, load_model
+from mvprune_core.models.token_cache import cached_examples, tokenizer_digest
+from mvprune_core.runs.plan import input_length
+from mvprune_core.runs.resolved import ResolvedRun
+from mvprune_core.tasks.batching import Examples
+from mvprune_core.tasks.heads import is_probability
+from mvprune_core.tasks.probes import probes
+from mvprune_core.training.distillation import shape_in_words
+from mvprune_core.training.precision import with_length_buckets
+
+
+def load_for_logits(source: Source, run: ResolvedRun, cache: Cache) -> tuple[Loaded, Examples]:
+    """A teacher, and the training examples as it reads them.
+
+    Raises:
+        CompressionError: INVALID_MODEL, it is not fine-tuned for the task, or its tokens differ from the student's in a
+            task over tokens; UNSUPPORTED_ARCHITECTURE.
+    """
+    teacher = load_model(source, run.objective, run.spec.seed)
+    if not teacher.fine_tuned:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"teacher.model must be fine-tuned for {run.data.task.name}, got {source.name!r}, whose checkpoint has no "
+            "head for these labels; give one that is, or let the service train one",
+        )
+    if is_probability(teacher.config) != is_probability(run.config):
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            "teacher.model must have outputs that mean the same as the model's, both values or both logits of "
+            f"probabilities, got {source.name!r} with the problem_type {teacher.config.problem_type}, and "
+            f"{run.config.problem_type} of the model; a model with one label (id2label) and without a problem_type in "
+            "its config.json has logits of probabilities",
+        )
+    length = input_length(run, source, teacher, run.settings.max_length)
+    digest = tokenizer_digest(teacher.tokenizer)
+    examples = cached_examples(cache, run.objective, run.data, teacher, length, "train", digest)
+    side = padding_side(teacher.model, (examples, probes(teacher.tokenizer, length)))
+    examples = replace(examples, padding_side=side)
+    per_token = any(output.per_token for output in run.objective.outputs)
+    if per_token and not np.array_equal(examples.lengths, run.train.lengths):
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"teacher.model must read the same tokens as the student in a task over tokens, got {source.name!r}; give "
+            "a teacher with the student's tokenizer and input length",
+        )
+    return teacher, with_length_buckets(examples, run.settings.precision)
+
+
+def load_for_hidden_states(source: Source, run: ResolvedRun) -> Loaded:
+    """A teacher whose hidden states the student can match.
+
+    Raises:
+        CompressionError: INVALID_MODEL, its architecture, size, tokenizer or input length is not the student's.
+    """
+    teacher = load_model(source, run.objective, run.spec.seed)
+    shape, expected = shape_in_words(teacher.config), shape_in_words(run.config)
+    if shape != expected:
+        wrong = f"is {shape}, the student {expected}"
+    elif tokenizer_digest(teacher.tokenizer) != run.tokenizer:
+        wrong = "has another tokenizer"
+    elif input_length(run, source, teacher, run.settings.max_length) != run.max_length:
+        wrong = "takes shorter inputs"
+    else:
+        return teacher
+    raise CompressionError(
+        Reason.INVALID_MODEL,
+        f"teacher.hidden_states must be 0 for a teacher unlike the student, got a weight above 0, and {source.name!r} "
+        f"{wrong}; they are matched layer by layer and token by token",
+    )

@@ -1,0 +1,1 @@
+"""What an artifact takes and how it is checked: counts, sizes, trimmed tables."""

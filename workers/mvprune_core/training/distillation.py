@@ -1,0 +1,265 @@
+"""Knowledge distillation: losses on a teacher's logits, computed once, and on its hidden states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mvprune.spec.rules import value_problems
+from mvprune_core.base.group import ALONE, Group
+from mvprune_core.base.options import given_fields, refuse
+from mvprune_core.base.settings import Precision
+from mvprune_core.models.loading import Source
+from mvprune_core.tasks import Objective
+from mvprune_core.tasks.base import forward_passes
+from mvprune_core.tasks.batching import Examples, Indices
+from mvprune_core.tasks.chance import Doubt
+from mvprune_core.tasks.outputs import DistilledOutput
+from mvprune_core.training.precision import autocast
+
+_WEIGHTS = ("temperature", "alpha", "hidden_states")
+STARTS = ".starts"  # after the name of an output: the first row of each example
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Teacher model and distillation loss weights.
+
+    The loss becomes (1 − alpha) · L + alpha · T² · KL(softmax(t / T) ‖ softmax(s / T)) for teacher logits t and student
+    logits s (Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, section 2); for regression, which has
+    no distribution, (1 − alpha) · L + alpha · (t − s)².
+
+    Args:
+        model: a model fine-tuned for the same task: a folder, a name under MVPRUNE_MODELS or a hub id. None: the dense
+            baseline, a dense model trained with the same settings.
+        revision: revision of a hub model.
+        temperature: T.
+        alpha: weight of the distillation loss, in [0, 1].
+        hidden_states: weight, at least 0, of a further loss that matches the student's hidden states with the teacher's
+            in every layer (as in TinyBERT, Jiao et al. 2020, https://arxiv.org/abs/1909.10351, equation 8, but relative
+            to their size; see `HiddenStates`). Above 0, the teacher must have the student's architecture, size and
+            tokenizer, and every step runs a forward pass of the teacher. None: 1 if the teacher is the dense baseline,
+            this run's own or a `SharedBaseline`, and the run takes at least five epochs, else 0.
+
+    Raises:
+        ValueError: an option out of range.
+    """
+
+    model: str | Path | Source | None = None
+    revision: str | None = None
+    temperature: float = 2.0
+    alpha: float = 0.9
+    hidden_states: float | None = None
+
+    def __post_init__(self) -> None:
+        refuse(value_problems({name: value for name, value in given_fields(self).items() if name in _WEIGHTS}))
+
+
+@dataclass(frozen=True)
+class HiddenStates:
+    """The loss that matches the student's hidden states with the teacher's.
+
+    The loss of an example is weight · mean over layers of Σ‖s − t‖² / Σ‖t‖², summed over its tokens, for hidden states
+    s of the student and t of the teacher.
+
+    Attributes:
+        model: the teacher, in evaluation mode on the student's device, with the student's number of layers and width.
+        weight: `Teacher.hidden_states`.
+        precision: precision of the teacher's forward pass.
+        per_token: see `Examples.per_token`.
+    """
+
+    model: nn.Module
+    weight: float
+    precision: Precision
+    per_token: bool = False
+
+    def loss(self, output: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The mean over the examples, or over the tokens if tokens have labels.
+
+        Args:
+            output: the student's output, with hidden states.
+            inputs: what `output` was computed from.
+        """
+        attended = inputs["attention_mask"]
+        with torch.no_grad(), autocast(attended.device, self.precision):
+            target = _states(self.model(**inputs, output_hidden_states=True))
+        errors = [_relative_error(*pair, attended) for pair in zip(_states(output), target, strict=True)]
+        error = torch.stack(errors).mean(0)
+        counts = attended.sum(1) if self.per_token else torch.ones_like(error)
+        loss: Tensor = self.weight * (error * counts).sum() / counts.sum()
+        return loss
+
+
+def shape_in_words(config: Any) -> str:
+    """Architecture, number of layers and width of a model, as text. Hidden states can be matched if they are equal."""
+    layers, width = (getattr(config, name, "?") for name in ("num_hidden_layers", "hidden_size"))
+    return f"a {config.model_type} of {layers} layers of {width}"
+
+
+def compare_states(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
+    """The loss of a model as its own teacher. Raises an error if its hidden states cannot be matched."""
+    return HiddenStates(model, 1.0, "fp32").loss(model(**batch, output_hidden_states=True), batch)
+
+
+def _states(output: Any) -> list[Tensor]:
+    """The outputs of all layers, without the embeddings, which are not pruned."""
+    names = "hidden_states", "encoder_hidden_states", "decoder_hidden_states"
+    found = [states for name in names for states in (output.get(name) or ())[1:]]
+    if not found:
+        raise ValueError("it gives no hidden states")
+    return found
+
+
+def _relative_error(student: Tensor, teacher: Tensor, attended: Tensor) -> Tensor:
+    """Shape (examples,), of states of shape (examples, tokens, width)."""
+    tokens = attended.bool().unsqueeze(-1)
+    target = teacher.float().masked_fill(~tokens, 0)
+    error = student.float().masked_fill(~tokens, 0) - target
+    return error.square().sum((1, 2)) / target.square().sum((1, 2))
+
+
+@dataclass(frozen=True)
+class DistillationLoss:
+    """The training loss with a teacher, whose logits over the training examples are stored in half precision.
+
+    Attributes:
+        logits: by output name: the rows of all examples, concatenated. An example has one row of logits over classes,
+            or one for each of its tokens; no row if the teacher did not read it.
+        starts: by output name: the first row of each example, shape (examples + 1,).
+        outputs: the model's outputs that are learned from.
+        temperature, alpha: see `Teacher`.
+        hidden: the loss on hidden states, if they are matched.
+    """
+
+    logits: Mapping[str, Tensor]
+    starts: Mapping[str, Tensor]
+    outputs: tuple[DistilledOutput, ...]
+    temperature: float
+    alpha: float
+    hidden: HiddenStates | None = None
+
+    @classmethod
+    def from_logits(
+        cls,
+        found: Mapping[str, Tensor],
+        outputs: tuple[DistilledOutput, ...],
+        teacher: Teacher,
+        hidden: HiddenStates | None = None,
+    ) -> DistillationLoss:
+        """The loss for the logits that `compute_teacher_logits` returned."""
+        starts = {name.removesuffix(STARTS): value for name, value in found.items() if name.endswith(STARTS)}
+        logits = {name: found[name] for name in starts}
+        return cls(logits, starts, outputs, teacher.temperature, teacher.alpha, hidden)
+
+    def loss(
+        self,
+        on_labels: Tensor,
+        output: Any,
+        inputs: Mapping[str, Tensor],
+        indices: Indices,
+        share: float | Tensor = 1.0,
+    ) -> Tensor:
+        """The loss to train with, in place of that on labels alone.
+
+        Args:
+            on_labels: the loss on labels, weighted by this batch's share of the batch of the optimizer step.
+            output: the student's output, with hidden states if they are matched.
+            inputs: what `output` was computed from.
+            indices: indices of the batch's examples, shape (batch,).
+            share: weight of this batch in the batch of the optimizer step, for the teacher's terms.
+        """
+        terms = [
+            self._logits_loss(each, output[each.name].float(), inputs["attention_mask"], indices)
+            for each in self.outputs
+        ]
+        loss = (1 - self.alpha) * on_labels + self.alpha * torch.stack(terms).mean() * share
+        return loss if self.hidden is None else loss + self.hidden.loss(output, inputs) * share
+
+    def _logits_loss(self, which: DistilledOutput, student: Tensor, attended: Tensor, indices: Indices) -> Tensor:
+        starts, logits = self.starts[which.name], self.logits[which.name]
+        rows = [logits[starts[i] : starts[i + 1]] for i in indices]
+        teacher = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(student.device, non_blocking=True).float()
+        if not which.per_token:
+            return which.loss(student, teacher[:, 0], attended.bool(), self.temperature)
+        longest = teacher.shape[1]  # the batch may be padded further
+        return which.loss(student[:, :longest], teacher, attended[:, :longest].bool(), self.temperature)
+
+
+def compute_teacher_logits(
+    model: nn.Module,
+    examples: Examples,
+    which: Indices,
+    outputs: Sequence[DistilledOutput],
+    device: torch.device,
+    precision: Precision,
+    group: Group = ALONE,
+) -> dict[str, Tensor]:
+    """A model's logits over the examples with the indices `which`. The ranks of a group share the forward passes.
+
+    Returns:
+        `logits` and `starts` of `DistillationLoss` for every output: "NAME" and "NAME.starts".
+    """
+    rows: dict[str, list[Tensor]] = {each.name: [torch.empty(0)] * len(examples) for each in outputs}
+    lengths = examples.lengths
+
+    def read(indices: Indices, output: Any) -> list[list[Tensor]]:
+        return [
+            [
+                # A copy, so that the rows do not keep the padded batch alive.
+                logits[row, : lengths[index]].clone() if each.per_token else logits[row : row + 1]
+                for row, index in enumerate(indices)
+            ]
+            for each, logits in ((each, output[each.name].to(each.dtype).cpu()) for each in outputs)
+        ]
+
+    with autocast(device, precision):
+        for indices, outputs_of in forward_passes(model, examples, device, read, only=which, group=group):
+            for each, logits in zip(outputs, outputs_of, strict=True):
+                for index, some in zip(indices, logits, strict=True):
+                    rows[each.name][index] = some
+    found = {}
+    for name, parts in rows.items():
+        found[name] = torch.cat(parts)
+        found[name + STARTS] = torch.tensor([0, *map(len, parts)]).cumsum(0)
+    return found
+
+
+def reorder_classes(
+    found: dict[str, Tensor], outputs: Sequence[DistilledOutput], teacher: Indices | None, student: Indices | None
+) -> dict[str, Tensor]:
+    """`found` with the columns of the class logits in the student's order of classes.
+
+    Args:
+        found: what `compute_teacher_logits` returned.
+        outputs: the outputs that it was called with.
+        teacher: the teacher's index of each class of the data, shape (classes,); None if the data has no classes.
+        student: the student's index of each class.
+    """
+    if teacher is None or student is None:
+        return found
+    ordered = {each.name: torch.empty_like(found[each.name]) for each in outputs if each.over_classes}
+    for name, logits in ordered.items():
+        logits[:, torch.from_numpy(student)] = found[name][:, torch.from_numpy(teacher)]
+    return found | ordered
+
+
+def teacher_doubt(
+    found: Mapping[str, Tensor], objective: Objective, examples: Examples, names: Sequence[str]
+) -> Doubt | None:
+    """Whether the teacher's logits are far from the labels of the training examples.
+
+    Args:
+        found: what `compute_teacher_logits` returned, in the student's order of classes.
+        objective: the student's.
+        examples: the student's training examples.
+        names: names of the student's classes.
+    """
+    starts = found[objective.outputs[0].name + STARTS].numpy()
+    return objective.teacher_doubt(found, examples, np.flatnonzero(np.diff(starts)), names)
