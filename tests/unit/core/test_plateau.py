@@ -53,12 +53,12 @@ def test_a_run_that_is_far_too_short_says_so(
 
     dense = save(good.model, "dense")  # whose gain over a constant answer is known, and which no run trains again
     few = Training(max_steps=10, batch_size=8, learning_rate=1e-4)
-    for shape, density in (("events", 0.1), ("cubic", 0.12), ("events", 0.9)):
+    for shape, density in (("events", 0.08), ("cubic", 0.08), ("events", 0.95)):  # 46, 40 and 100 % are kept
         method = Magnitude(schedule=Schedule(shape, cooldown=0.1))  # type: ignore[arg-type]
         lost = compress(dense, data, method=method, density=density, training=few, teacher=None)
         notes = [note for note in lost.notes if "constant answer" in note or note == UNKNOWN]
         kept = lost.metrics["above_constant"] / (lost.metrics["dense/accuracy"] - usual)
-        assert (kept < 2 / 3) == (density < 0.5)
+        assert 0.2 < kept < 0.6 if density < 0.5 else kept > 0.8, "far from two thirds and from chance on any machine"
         assert [note.startswith(f"the result keeps {kept:.0%} of the dense model's gain") for note in notes] == (
             [True] if density < 0.5 else []
         )
