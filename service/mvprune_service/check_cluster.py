@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import mvprune
-from mvprune_service.api.ports import worker_environment
+from mvprune_service.api.access.ports import worker_environment
 from mvprune_service.config import CommandFailed, Settings, command_settings
 from mvprune_service.domain.leases import version_problem
 from mvprune_service.executors import node_probe, ray

@@ -28,26 +28,26 @@ from mvprune.v1 import (
     worker_pb2,
     worker_pb2_grpc,
 )
-from mvprune_service.api import access, ports
+from mvprune_service.api.access import ports, rules
+from mvprune_service.api.access.auth import Authenticator
+from mvprune_service.api.access.calls import Calls
+from mvprune_service.api.access.connections import ConnectionLimit
+from mvprune_service.api.access.connections import Limits as ConnectionLimits
+from mvprune_service.api.access.limits import RateLimiter
+from mvprune_service.api.access.peers import KnownAddresses
+from mvprune_service.api.access.streams import Streams
 from mvprune_service.api.admin import AdminServicer
 from mvprune_service.api.artifacts import ArtifactServicer
-from mvprune_service.api.auth import Authenticator
-from mvprune_service.api.calls import Calls
 from mvprune_service.api.catalog import CatalogServicer
-from mvprune_service.api.connections import ConnectionLimit
-from mvprune_service.api.connections import Limits as ConnectionLimits
+from mvprune_service.api.checks.lost_chunks import LostChunks
+from mvprune_service.api.checks.uploaded import UploadReader
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
-from mvprune_service.api.limits import RateLimiter
 from mvprune_service.api.log_reader import LogReader
-from mvprune_service.api.lost_chunks import LostChunks
-from mvprune_service.api.peers import KnownAddresses
 from mvprune_service.api.status import StatusReporter
-from mvprune_service.api.streams import Streams
 from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.sweep_creation import SweepCreation
 from mvprune_service.api.sweeps import SweepServicer
-from mvprune_service.api.uploaded import UploadReader
 from mvprune_service.api.uploads import UploadServicer
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
@@ -122,8 +122,8 @@ class Components:
 
     @classmethod
     def build(cls, settings: Settings, resources: Resources) -> Self:
-        """Creates the components of a server on open resources. Raises access.MissingRule."""
-        access.check_complete((*_CONTRACT, *_WORKER_CONTRACT, _HEALTH, *_REFLECTION))
+        """Creates the components of a server on open resources. Raises rules.MissingRule."""
+        rules.check_complete((*_CONTRACT, *_WORKER_CONTRACT, _HEALTH, *_REFLECTION))
         db, problems, quota = resources.db, Problems(), QueueQuota(settings.max_queued_jobs)
         known = KnownAddresses()
         authenticator = Authenticator(db, known=known)

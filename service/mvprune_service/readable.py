@@ -12,7 +12,7 @@ from mvprune.client import contexts
 from mvprune.common.exceptions import InvalidArgument
 from mvprune.common.tracing import HEADERS_FILE
 from mvprune.sources.references import InvalidReference, Roots
-from mvprune_service.api import ports
+from mvprune_service.api.access import ports
 from mvprune_service.config import Settings
 from mvprune_service.db.database import sqlite_file
 

@@ -13,7 +13,7 @@ import grpc
 
 from mvprune.sources.references import Roots
 from mvprune_service import readable
-from mvprune_service.api import auth, ports
+from mvprune_service.api.access import auth, ports
 from mvprune_service.changes import Changes
 from mvprune_service.config import Settings
 from mvprune_service.control.ownership import Ownership, Standing

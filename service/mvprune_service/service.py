@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 
 from mvprune_service import readable
-from mvprune_service.api import access, auth, ports
-from mvprune_service.api.handlers import Handlers
-from mvprune_service.api.tls import BadCertificate
+from mvprune_service.api.access import auth, ports, rules
+from mvprune_service.api.access.handlers import Handlers
+from mvprune_service.api.access.tls import BadCertificate
 from mvprune_service.changes import Changes
 from mvprune_service.components import Components
 from mvprune_service.config import Settings
@@ -31,7 +31,7 @@ _STOP_GRACE = 3.0
 _HEALTH_SECONDS = 1.0
 _METRICS = "--metrics-address"
 _CANNOT_START = (
-    access.MissingRule,
+    rules.MissingRule,
     auth.BadOperatorToken,
     ports.PortError,
     BadCertificate,

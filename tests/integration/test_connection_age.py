@@ -14,7 +14,7 @@ import pytest
 from mvprune.client.endpoint import Endpoint
 from mvprune.client.wire import AsyncWire, BlockingWire
 from mvprune.v1 import worker_pb2, worker_pb2_grpc
-from mvprune_service.api import ports
+from mvprune_service.api.access import ports
 from mvprune_workers.channel import Unreachable, WorkerClient
 
 from ..neighbours import free_ports

@@ -20,12 +20,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import REGISTRY
 
 from mvprune.v1 import admin_pb2, admin_pb2_grpc
-from mvprune_service.api import calls as calls_module
-from mvprune_service.api import connections, ports
-from mvprune_service.api.calls import Calls
-from mvprune_service.api.connections import ConnectionLimit, Limits, _share
-from mvprune_service.api.handlers import Handlers
-from mvprune_service.api.peers import KnownAddresses, network_of
+from mvprune_service.api.access import calls as calls_module
+from mvprune_service.api.access import connections, ports
+from mvprune_service.api.access.calls import Calls
+from mvprune_service.api.access.connections import ConnectionLimit, Limits, _share
+from mvprune_service.api.access.handlers import Handlers
+from mvprune_service.api.access.peers import KnownAddresses, network_of
 from mvprune_service.clock import SECOND
 from mvprune_service.observability.descriptors import raise_limit
 from mvprune_service.observability.probes import Problems

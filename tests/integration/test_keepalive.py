@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from mvprune_service.api import ports
+from mvprune_service.api.access import ports
 
 from ..chaos.proxy import Proxy
 from ..neighbours import free_ports

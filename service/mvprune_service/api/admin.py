@@ -12,11 +12,11 @@ from sqlalchemy.exc import IntegrityError
 from mvprune.common.identifiers import ID_RULE
 from mvprune.v1 import admin_pb2, admin_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api import mapping
-from mvprune_service.api.auth import Authenticator, digest, new_secret
-from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found
-from mvprune_service.api.pagination import make_page, page_size, read_token
-from mvprune_service.api.principal import EVERY_PROJECT, Scope, current_principal
+from mvprune_service.api.access.auth import Authenticator, digest, new_secret
+from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid, not_found
+from mvprune_service.api.access.principal import EVERY_PROJECT, Scope, current_principal
+from mvprune_service.api.messages import mapping
+from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import projects, tokens
 from mvprune_service.db.database import Database

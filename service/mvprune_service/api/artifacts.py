@@ -9,11 +9,11 @@ import grpc
 
 from mvprune.v1 import artifact_pb2, artifact_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api import mapping
-from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found
-from mvprune_service.api.names import parse_parent
-from mvprune_service.api.pagination import make_page, page_size, read_token
-from mvprune_service.api.threads import Threads
+from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid, not_found
+from mvprune_service.api.access.threads import Threads
+from mvprune_service.api.messages import mapping
+from mvprune_service.api.messages.names import parse_parent
+from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import records
 from mvprune_service.db.database import Database

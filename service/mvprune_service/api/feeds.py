@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from mvprune.v1 import job_pb2
-from mvprune_service.api import mapping
+from mvprune_service.api.messages import mapping
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.db import records
 from mvprune_service.db.database import Database

@@ -10,14 +10,22 @@ import grpc
 from mvprune.common import tracing
 from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api import mapping
-from mvprune_service.api.errors import Violation, bad, etag_mismatch, invalid, not_found, precondition, wrong_state
+from mvprune_service.api.access.errors import (
+    Violation,
+    bad,
+    etag_mismatch,
+    invalid,
+    not_found,
+    precondition,
+    wrong_state,
+)
+from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.feeds import UNREAD, Feed, Feeds
-from mvprune_service.api.filters import parse_filter, parse_order
 from mvprune_service.api.log_reader import LogReader
-from mvprune_service.api.names import parse_job, parse_parent
-from mvprune_service.api.pagination import make_page, page_size, read_number, read_token
-from mvprune_service.api.principal import current_principal
+from mvprune_service.api.messages import mapping
+from mvprune_service.api.messages.filters import parse_filter, parse_order
+from mvprune_service.api.messages.names import parse_job, parse_parent
+from mvprune_service.api.messages.pagination import make_page, page_size, read_number, read_token
 from mvprune_service.api.submissions import Submissions
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.clock import SECOND

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import grpc
 
-from mvprune_service.api.errors import ApiError
-from mvprune_service.api.threads import Threads
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.api.access.threads import Threads
 from mvprune_service.db import attempt_logs
 from mvprune_service.db.database import Database
 from mvprune_service.db.rows import LogChunkRow

@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 import mvprune
 from mvprune.common.units import counted
 from mvprune.v1 import admin_pb2
-from mvprune_service.api import mapping
+from mvprune_service.api.messages import mapping
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import overview
 from mvprune_service.db.database import Database

@@ -14,16 +14,16 @@ from sqlalchemy.exc import IntegrityError
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service import ids
-from mvprune_service.api import repeats, sweep_mapping
-from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found
-from mvprune_service.api.names import parse_parent, parse_sweep
-from mvprune_service.api.policies import with_defaults
-from mvprune_service.api.principal import current_principal
-from mvprune_service.api.sweep_checks import MAX_ID, check_id
-from mvprune_service.api.sweep_plan import Surroundings, SweepPlan, plan_extension, plan_sweep
-from mvprune_service.api.threads import Threads
-from mvprune_service.api.ticket_plan import added_of, plan_study, plan_study_extension
-from mvprune_service.api.uploaded import UploadReader, uploads_of
+from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid, not_found
+from mvprune_service.api.access.principal import current_principal
+from mvprune_service.api.access.threads import Threads
+from mvprune_service.api.checks.policies import with_defaults
+from mvprune_service.api.checks.sweep_checks import MAX_ID, check_id
+from mvprune_service.api.checks.sweep_plan import Surroundings, SweepPlan, plan_extension, plan_sweep
+from mvprune_service.api.checks.ticket_plan import added_of, plan_study, plan_study_extension
+from mvprune_service.api.checks.uploaded import UploadReader, uploads_of
+from mvprune_service.api.messages import repeats, sweep_mapping
+from mvprune_service.api.messages.names import parse_parent, parse_sweep
 from mvprune_service.clock import Clock, system_clock
 from mvprune_service.data_checks import SECONDS, DataChecks
 from mvprune_service.db import estimates, lifecycle, masks, sweep_records, sweeps, teachers

@@ -10,12 +10,20 @@ import grpc
 
 from mvprune.v1 import sweep_pb2, sweep_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api import sweep_mapping
-from mvprune_service.api.errors import Violation, bad, etag_mismatch, invalid, not_found, precondition, wrong_state
-from mvprune_service.api.names import parse_parent, parse_sweep
-from mvprune_service.api.pagination import make_page, page_size, read_number, read_token
-from mvprune_service.api.principal import current_principal
-from mvprune_service.api.sweep_checks import check_policy_of_sweep
+from mvprune_service.api.access.errors import (
+    Violation,
+    bad,
+    etag_mismatch,
+    invalid,
+    not_found,
+    precondition,
+    wrong_state,
+)
+from mvprune_service.api.access.principal import current_principal
+from mvprune_service.api.checks.sweep_checks import check_policy_of_sweep
+from mvprune_service.api.messages import sweep_mapping
+from mvprune_service.api.messages.names import parse_parent, parse_sweep
+from mvprune_service.api.messages.pagination import make_page, page_size, read_number, read_token
 from mvprune_service.api.sweep_creation import SweepCreation, policy_with_defaults
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.db import lifecycle, sweep_records, sweeps

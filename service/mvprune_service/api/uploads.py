@@ -16,14 +16,14 @@ from mvprune.sources import uploads as sent
 from mvprune.sources.references import InvalidReference
 from mvprune.v1 import upload_pb2, upload_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api.errors import ApiError, Violation, bad, invalid, not_found, precondition
-from mvprune_service.api.lost_chunks import is_stored
-from mvprune_service.api.mapping import timestamp
-from mvprune_service.api.names import parse_parent, parse_upload
-from mvprune_service.api.pagination import make_page, page_size, read_token
-from mvprune_service.api.principal import current_principal
-from mvprune_service.api.shares import Shares
-from mvprune_service.api.threads import Threads
+from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid, not_found, precondition
+from mvprune_service.api.access.principal import current_principal
+from mvprune_service.api.access.shares import Shares
+from mvprune_service.api.access.threads import Threads
+from mvprune_service.api.checks.lost_chunks import is_stored
+from mvprune_service.api.messages.mapping import timestamp
+from mvprune_service.api.messages.names import parse_parent, parse_upload
+from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import uploads

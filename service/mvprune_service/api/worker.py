@@ -14,13 +14,13 @@ import mvprune
 from mvprune.common.metrics import LATENCY_RATIO
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
 from mvprune_service import ids
+from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid, precondition
+from mvprune_service.api.access.inputs import clean
+from mvprune_service.api.access.limits import RateLimiter
+from mvprune_service.api.access.peers import KnownAddresses, given_with
 from mvprune_service.api.beats import Beats
-from mvprune_service.api.errors import ApiError, Violation, bad, invalid, precondition
-from mvprune_service.api.inputs import clean
-from mvprune_service.api.limits import RateLimiter
-from mvprune_service.api.lost_chunks import LostChunks
-from mvprune_service.api.peers import KnownAddresses, given_with
-from mvprune_service.api.policies import with_defaults
+from mvprune_service.api.checks.lost_chunks import LostChunks
+from mvprune_service.api.checks.policies import with_defaults
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.pace import Pace
 from mvprune_service.db import attempt_logs, leases, records, upload_uses, uploads

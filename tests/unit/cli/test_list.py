@@ -12,7 +12,7 @@ from mvprune.cli._filter import _FIELDS
 from mvprune.cli._job_columns import OF_A_LIST
 from mvprune.client.display import COLUMNS
 from mvprune.v1 import job_pb2
-from mvprune_service.api.filters import FIELDS, parse_filter
+from mvprune_service.api.messages.filters import FIELDS, parse_filter
 from mvprune_service.db.job_order import ORDERS
 
 

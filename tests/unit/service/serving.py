@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from mvprune_service.api.calls import Calls
-from mvprune_service.api.handlers import Handlers
+from mvprune_service.api.access.calls import Calls
+from mvprune_service.api.access.handlers import Handlers
 
 
 @asynccontextmanager

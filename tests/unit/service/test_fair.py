@@ -9,9 +9,9 @@ from collections.abc import Callable
 import grpc
 import pytest
 
-from mvprune_service.api import shares
-from mvprune_service.api.errors import ApiError
-from mvprune_service.api.shares import Shares
+from mvprune_service.api.access import shares
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.api.access.shares import Shares
 from mvprune_service.db import sqlite
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.fair import OWNER, SERVER, FairQueue, FairThreads

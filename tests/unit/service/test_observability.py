@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE, until_true
 
 from mvprune.common import tracing
 from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, worker_pb2
-from mvprune_service.api.errors import as_api_error
+from mvprune_service.api.access.errors import as_api_error
 from mvprune_service.changes import Changes
 from mvprune_service.control.loop import Loop, Loops
 from mvprune_service.db import leases, lifecycle, overview

@@ -15,7 +15,7 @@ from pydantic_settings import SettingsError
 
 import mvprune_migrations
 from mvprune_migrations import config_for
-from mvprune_service.api.ports import PortError, is_loopback
+from mvprune_service.api.access.ports import PortError, is_loopback
 from mvprune_service.config import CommandFailed, Settings
 from mvprune_service.db import opening
 from mvprune_service.db.database import Database

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mvprune_service.api.threads import Threads
+from mvprune_service.api.access.threads import Threads
 from mvprune_service.config import Settings
 from mvprune_service.resources import Resources
 from mvprune_service.service import Service

@@ -12,7 +12,7 @@ from mvprune.spec.lookup import flags_of
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2
 from mvprune_core.base.settings import Training
-from mvprune_service.api.options import check_options
+from mvprune_service.api.checks.options import check_options
 
 added = PARAMETERS["label_smoothing"]
 assert (added.flag, added.default, added.group) == ("--label-smoothing", "0", "training")

@@ -13,7 +13,7 @@ from mvprune.spec.parameters import SETTINGS
 from mvprune.spec.sweep_message import create_sweep_request, update_policy_request
 from mvprune.spec.sweep_settings import CHANGEABLE
 from mvprune.v1 import sweep_pb2
-from mvprune_service.api.sweep_checks import check_policy_of_sweep
+from mvprune_service.api.checks.sweep_checks import check_policy_of_sweep
 
 assert (SETTINGS["max_cancelled"].flag, "max_cancelled" in CHANGEABLE) == ("--max-cancelled", True)
 made = create_sweep_request("projects/p", "m", 0.1, {"policy": {"max_cancelled": 3}})

@@ -16,7 +16,7 @@ from mvprune.spec.parameter import Kind, Parameter
 from mvprune.spec.parameters import METHODS, PARAMETERS
 from mvprune.v1 import job_pb2
 from mvprune_core import CompressionError, compress
-from mvprune_service.api.options import check_options
+from mvprune_service.api.checks.options import check_options
 from mvprune_workers.job import spec_of
 
 TASK = get_task("text-classification")

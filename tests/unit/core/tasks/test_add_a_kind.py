@@ -40,7 +40,7 @@ from mvprune.v1 import job_pb2
 from mvprune_core import CompressionError, Training, compress, load_task
 from mvprune_core.evaluation import evaluate
 from mvprune_core.prediction import Predictor
-from mvprune_service.api.specs import Checker
+from mvprune_service.api.checks.specs import Checker
 
 model, train, dev, out = map(Path, sys.argv[1:])
 data = load_task("multi-label", train=train, validation=dev)

@@ -10,9 +10,9 @@ from tests.unit.service.conftest import Jobs, TestClock
 
 from mvprune.common.identifiers import ID_RULE
 from mvprune.v1 import admin_pb2
+from mvprune_service.api.access.auth import Authenticator
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.api.admin import AdminServicer
-from mvprune_service.api.auth import Authenticator
-from mvprune_service.api.errors import ApiError
 from mvprune_service.clock import SECOND
 from mvprune_service.db.database import Database
 

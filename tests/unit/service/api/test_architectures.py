@@ -20,7 +20,7 @@ from mvprune.v1 import job_pb2
 from mvprune_core.base.errors import CompressionError
 from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.pruning.structure_kinds import Structure, new_selector, pruned_structures
-from mvprune_service.api.architectures import check_architecture
+from mvprune_service.api.checks.architectures import check_architecture
 
 KNOWN = "albert, bert, camembert, distilbert, electra, roberta, xlm-roberta"
 

@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE
 
 import mvprune.v1
 from mvprune.v1 import admin_pb2, admin_pb2_grpc, job_pb2, job_pb2_grpc
-from mvprune_service.api import access
+from mvprune_service.api.access import rules
 from mvprune_service.config import Settings
 from mvprune_service.secret import attempt_secret, load_key
 from mvprune_service.service import Service
@@ -263,7 +263,7 @@ async def test_what_was_never_told_is_in_no_log(server: Server, caplog: pytest.L
 async def test_an_rpc_without_a_rule_stops_the_server_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(access.RULES, "/mvprune.v1.JobService/CancelJob")
+    monkeypatch.delitem(rules.RULES, "/mvprune.v1.JobService/CancelJob")
     settings = Settings(home=tmp_path / "home", address="127.0.0.1:0", worker_address="127.0.0.1:0", executor="local")
     with pytest.raises(StartError, match=r"no rule says who may call /mvprune\.v1\.JobService/CancelJob"):
         async with Service(settings):
@@ -271,7 +271,7 @@ async def test_an_rpc_without_a_rule_stops_the_server_from_starting(
 
 
 async def test_an_rpc_without_a_rule_is_refused_to_everyone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(access.RULES, "/mvprune.v1.JobService/ListJobs")
+    monkeypatch.delitem(rules.RULES, "/mvprune.v1.JobService/ListJobs")
     jobs = job_pb2_grpc.JobServiceStub(server.clients)
     code, reason, _ = await refusal(jobs.ListJobs, job_pb2.ListJobsRequest(parent="projects/p"), server, "operator")
     assert (code, reason) == (_DENIED, "NO_RULE")

@@ -15,12 +15,12 @@ from tests.waiting import PATIENCE, until_seen
 
 from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api.auth import OPERATOR_TOKEN_FILE, Authenticator, digest, ensure_operator, new_secret
-from mvprune_service.api.calls import Calls
-from mvprune_service.api.errors import ApiError
-from mvprune_service.api.peers import host_of
-from mvprune_service.api.principal import LOCAL, Principal, Scope, current_principal
-from mvprune_service.api.streams import Streams
+from mvprune_service.api.access.auth import OPERATOR_TOKEN_FILE, Authenticator, digest, ensure_operator, new_secret
+from mvprune_service.api.access.calls import Calls
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.api.access.peers import host_of
+from mvprune_service.api.access.principal import LOCAL, Principal, Scope, current_principal
+from mvprune_service.api.access.streams import Streams
 from mvprune_service.db import lifecycle, tokens
 from mvprune_service.db.database import Database, Tx
 
@@ -283,7 +283,7 @@ async def test_look_ups_for_an_address_that_floods_are_few_at_a_time(
         return await look_up(*args)
 
     reads.look_up = slowly  # type: ignore[method-assign]
-    monkeypatch.setattr("mvprune_service.api.auth._SLOW_WAITING", 100)
+    monkeypatch.setattr("mvprune_service.api.access.auth._SLOW_WAITING", 100)
     calls = (authenticator.principal(guess(number)) for number in range(400))
     found = await asyncio.gather(*calls, return_exceptions=True)
     assert most <= 52, "a burst, and two at a time"
@@ -296,7 +296,7 @@ async def test_look_ups_for_an_address_that_floods_are_few_at_a_time(
 async def test_what_is_remembered_is_bounded_and_guesses_displace_no_good_token(
     db: Database, authenticator: Authenticator, reads: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mvprune_service.api.auth._REMEMBERED", 30)
+    monkeypatch.setattr("mvprune_service.api.access.auth._REMEMBERED", 30)
     _, secret = await make(db)
     good = Call(f"Bearer {secret}")
     await authenticator.principal(good)

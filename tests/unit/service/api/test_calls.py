@@ -13,13 +13,13 @@ from tests.unit.service.conftest import TestClock
 
 from mvprune.v1 import catalog_pb2, job_pb2, job_pb2_grpc, upload_pb2, upload_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api import calls as calls_module
-from mvprune_service.api.auth import Authenticator, digest, new_secret
-from mvprune_service.api.calls import END, UNREADABLE, Calls
-from mvprune_service.api.errors import ApiError
-from mvprune_service.api.limits import RateLimiter
-from mvprune_service.api.principal import current_principal
-from mvprune_service.api.streams import Streams
+from mvprune_service.api.access import calls as calls_module
+from mvprune_service.api.access.auth import Authenticator, digest, new_secret
+from mvprune_service.api.access.calls import END, UNREADABLE, Calls
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.api.access.limits import RateLimiter
+from mvprune_service.api.access.principal import current_principal
+from mvprune_service.api.access.streams import Streams
 from mvprune_service.db import tokens
 from mvprune_service.db.database import Database
 

@@ -127,7 +127,7 @@ async def test_methods(stub: Any) -> None:
 
 
 async def test_a_token_of_another_list_is_refused() -> None:
-    from mvprune_service.api.errors import ApiError
+    from mvprune_service.api.access.errors import ApiError
 
     with pytest.raises(ApiError, match="page_token"):
         await CatalogServicer(Roots()).ListTasks(catalog_pb2.ListTasksRequest(page_token="bm9uZQ=="), None)  # type: ignore[arg-type]

@@ -12,8 +12,8 @@ from tests.unit.service.serving import serving
 from tests.waiting import PATIENCE
 
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc
-from mvprune_service.api.calls import Calls
-from mvprune_service.api.errors import Violation, invalid
+from mvprune_service.api.access.calls import Calls
+from mvprune_service.api.access.errors import Violation, invalid
 
 
 class Refusing(catalog_pb2_grpc.CatalogServiceServicer):

@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE, until_true
 
 from mvprune.v1 import job_pb2
 from mvprune_service.api import feeds
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
 from mvprune_service.api.log_reader import LogReader

@@ -13,12 +13,12 @@ from sqlalchemy import update
 
 from mvprune.sources.references import MAX_LENGTH
 from mvprune.v1 import job_pb2
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.api.access.inputs import check_request
 from mvprune_service.api.feeds import Feeds
-from mvprune_service.api.filters import ORDERS, parse_filter
-from mvprune_service.api.inputs import check_request
 from mvprune_service.api.jobs import JobServicer
-from mvprune_service.api.pagination import make_page, read_token
+from mvprune_service.api.messages.filters import ORDERS, parse_filter
+from mvprune_service.api.messages.pagination import make_page, read_token
 from mvprune_service.changes import Changes
 from mvprune_service.db import lifecycle
 from mvprune_service.db.database import Database, Tx

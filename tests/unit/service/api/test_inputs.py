@@ -10,9 +10,9 @@ import pytest
 from google.protobuf.message import Message
 
 from mvprune.v1 import admin_pb2, catalog_pb2, job_pb2, worker_pb2
-from mvprune_service.api.errors import ApiError
-from mvprune_service.api.inputs import check_request, clean
-from mvprune_service.api.pagination import make_token
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.api.access.inputs import check_request, clean
+from mvprune_service.api.messages.pagination import make_token
 
 
 def violations(message: Message) -> dict[str, str]:

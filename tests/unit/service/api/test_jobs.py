@@ -16,10 +16,10 @@ from tests.waiting import PATIENCE
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.api.checks.specs import Checker
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
-from mvprune_service.api.specs import Checker
 from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.changes import Changes
 from mvprune_service.clock import SECOND

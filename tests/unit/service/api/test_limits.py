@@ -6,8 +6,8 @@ import grpc
 import pytest
 from tests.unit.service.conftest import TestClock
 
-from mvprune_service.api.errors import ApiError
-from mvprune_service.api.limits import RateLimiter
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.api.access.limits import RateLimiter
 
 
 def test_a_bucket_fills_at_its_rate_and_tells_how_long_to_wait(clock: TestClock) -> None:
@@ -51,7 +51,7 @@ def test_a_clock_that_is_set_back_locks_nobody_out(clock: TestClock) -> None:
 
 
 def test_callers_that_are_gone_are_forgotten(clock: TestClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mvprune_service.api.limits._CALLERS", 3)
+    monkeypatch.setattr("mvprune_service.api.access.limits._CALLERS", 3)
     limiter = RateLimiter(1, 2, clock)
     for key in "abc":
         limiter.take(key)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mvprune_service import ids
-from mvprune_service.api.auth import BadOperatorToken, accept_operator, digest
+from mvprune_service.api.access.auth import BadOperatorToken, accept_operator, digest
 from mvprune_service.config import Settings
 from mvprune_service.db import tokens
 from mvprune_service.db.database import Database

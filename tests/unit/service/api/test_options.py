@@ -15,8 +15,8 @@ from mvprune.data.tasks import get_task
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
 from mvprune_service import data_checks
-from mvprune_service.api import specs
-from mvprune_service.api.specs import Checker
+from mvprune_service.api.checks import specs
+from mvprune_service.api.checks.specs import Checker
 from mvprune_service.data_checks import DataChecks
 
 

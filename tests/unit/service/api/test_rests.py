@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from mvprune_service.api import threads
-from mvprune_service.api.threads import Rests
+from mvprune_service.api.access import threads
+from mvprune_service.api.access.threads import Rests
 
 
 def work(seconds: float) -> None:

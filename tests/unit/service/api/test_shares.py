@@ -12,10 +12,10 @@ import pytest
 from tests.unit.service.conftest import TestClock
 
 from mvprune.v1 import job_pb2, job_pb2_grpc
-from mvprune_service.api import calls as calls_module
-from mvprune_service.api.auth import Authenticator, digest
-from mvprune_service.api.calls import Calls
-from mvprune_service.api.limits import RateLimiter
+from mvprune_service.api.access import calls as calls_module
+from mvprune_service.api.access.auth import Authenticator, digest
+from mvprune_service.api.access.calls import Calls
+from mvprune_service.api.access.limits import RateLimiter
 from mvprune_service.db import tokens
 from mvprune_service.db.database import Database
 from mvprune_service.fair import OWNER

@@ -10,10 +10,10 @@ import pytest
 from tests.waiting import PATIENCE
 
 from mvprune.v1 import job_pb2, job_pb2_grpc
-from mvprune_service.api import ports
-from mvprune_service.api.calls import Calls
-from mvprune_service.api.handlers import Handlers
-from mvprune_service.api.streams import Streams
+from mvprune_service.api.access import ports
+from mvprune_service.api.access.calls import Calls
+from mvprune_service.api.access.handlers import Handlers
+from mvprune_service.api.access.streams import Streams
 
 
 async def test_without_tokens_an_address_has_only_so_many_streams() -> None:

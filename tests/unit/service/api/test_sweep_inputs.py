@@ -11,7 +11,7 @@ from tests.conftest import Tiny, server_path
 
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
-from mvprune_service.api.sweep_inputs import inputs_of
+from mvprune_service.api.checks.sweep_inputs import inputs_of
 from mvprune_service.clock import SECOND, system_clock
 
 YEAR = 365 * 24 * 3600

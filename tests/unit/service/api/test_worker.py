@@ -17,8 +17,8 @@ from tests.waiting import PATIENCE
 
 import mvprune
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
-from mvprune_service.api.calls import Calls
-from mvprune_service.api.lost_chunks import LostChunks
+from mvprune_service.api.access.calls import Calls
+from mvprune_service.api.checks.lost_chunks import LostChunks
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, records

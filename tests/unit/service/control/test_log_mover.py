@@ -15,7 +15,7 @@ from tests.logged import Logged, lines
 from tests.unit.service.clocks import clock as clock  # nearer than the one that the other tests share
 from tests.unit.service.conftest import Jobs, ScriptedExecutor, TestClock
 
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.clock import SECOND
 from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.janitor import Janitor

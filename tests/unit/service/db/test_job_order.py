@@ -14,8 +14,8 @@ from sqlalchemy import Connection, event, insert
 from tests.unit.service.conftest import TestClock
 
 from mvprune.v1 import job_pb2
-from mvprune_service.api.filters import parse_filter
-from mvprune_service.api.pagination import make_token, read_token
+from mvprune_service.api.messages.filters import parse_filter
+from mvprune_service.api.messages.pagination import make_token, read_token
 from mvprune_service.db import lifecycle
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.job_order import ORDERS, LabelOrder, Order

@@ -15,10 +15,10 @@ from tests.unit.service.conftest import Call, Jobs, ScriptedExecutor, TestClock
 import mvprune
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, worker_pb2
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.api.checks.lost_chunks import LostChunks
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
-from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes

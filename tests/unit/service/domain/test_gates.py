@@ -12,9 +12,9 @@ from tests.unit.service.conftest import Jobs
 from mvprune.data.tasks import get_task
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
-from mvprune_service.api import mapping
-from mvprune_service.api.policies import check_gates
-from mvprune_service.api.specs import Checker
+from mvprune_service.api.checks.policies import check_gates
+from mvprune_service.api.checks.specs import Checker
+from mvprune_service.api.messages import mapping
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, lifecycle, records, teachers
 from mvprune_service.db.database import Database, Tx

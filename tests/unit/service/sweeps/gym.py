@@ -10,7 +10,7 @@ from google.protobuf.json_format import ParseDict
 import mvprune
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, sweep_pb2
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.api.submissions import capacity_of
 from mvprune_service.api.sweep_creation import SweepCreation
 from mvprune_service.api.sweeps import SweepServicer

@@ -12,7 +12,7 @@ from tests.unit.service.conftest import ScriptedExecutor, TestClock
 from tests.unit.service.model_gate import Activity, Fault, GatedDatabase
 
 from mvprune.v1 import sweep_pb2
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db import lifecycle, sweep_records
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.db.leases import Fence

@@ -9,7 +9,7 @@ from google.protobuf.json_format import ParseDict
 from tests.unit.service.conftest import ScriptedExecutor, TestClock
 
 from mvprune.v1 import job_pb2, sweep_pb2
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db import lifecycle, records, teachers
 from mvprune_service.db.database import Database, Tx
 from mvprune_service.domain.failures import FailureReason

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from tests.unit.service.conftest import ScriptedExecutor
 
 from mvprune.v1 import job_pb2, sweep_pb2
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db.database import Database
 from mvprune_service.db.sweep_models import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS, SWEEPS
 

@@ -11,7 +11,7 @@ from google.protobuf.json_format import ParseDict
 from mvprune.sources.references import Roots
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import sweep_pb2
-from mvprune_service.api.sweep_plan import Surroundings, plan_extension, plan_sweep
+from mvprune_service.api.checks.sweep_plan import Surroundings, plan_extension, plan_sweep
 from mvprune_service.data_checks import DataChecks
 
 from .gym import BASE

@@ -18,8 +18,8 @@ from tests.refusals import status_details
 
 from mvprune.sources.uploads import CHUNK_BYTES
 from mvprune.v1 import upload_pb2, upload_pb2_grpc
-from mvprune_service.api.auth import Authenticator
-from mvprune_service.api.calls import Calls
+from mvprune_service.api.access.auth import Authenticator
+from mvprune_service.api.access.calls import Calls
 from mvprune_service.api.uploads import UploadServicer
 from mvprune_service.clock import Clock
 from mvprune_service.control.ownership import Ownership

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Tiny
 
 from mvprune.v1 import upload_pb2
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db import uploads
 from mvprune_service.db.database import Database
 from mvprune_service.db.upload_rows import ChunkRow

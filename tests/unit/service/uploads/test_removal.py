@@ -11,7 +11,7 @@ from tests.conftest import Tiny
 from tests.copies import copy_database
 
 from mvprune.v1 import job_pb2, sweep_pb2
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.control.ownership import Ownership, Standing, key_of, read_marks
 from mvprune_service.db import uploads
 from mvprune_service.db.database import Database

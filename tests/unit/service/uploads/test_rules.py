@@ -10,9 +10,9 @@ import pytest
 
 from mvprune.sources.uploads import CHUNK_BYTES, MAX_CHUNKS, MAX_FILE_BYTES
 from mvprune.v1 import upload_pb2
-from mvprune_service.api import shares
 from mvprune_service.api import uploads as api
-from mvprune_service.api.auth import Authenticator, digest
+from mvprune_service.api.access import shares
+from mvprune_service.api.access.auth import Authenticator, digest
 from mvprune_service.clock import SECOND
 from mvprune_service.db import projects, tokens, uploads
 from mvprune_service.db.database import Database

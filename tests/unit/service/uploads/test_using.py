@@ -15,7 +15,7 @@ from tests.sparse_artifacts import make_artifact
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import InvalidReference
 from mvprune.v1 import job_pb2, sweep_pb2
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db import records
 from mvprune_service.db.database import Database
 from mvprune_service.db.models import ARTIFACTS, JOBS
@@ -137,7 +137,7 @@ async def test_data_that_were_sent_are_checked_as_files_are(world: World, tiny: 
 
 
 async def test_what_is_fetched_for_checks_is_bounded(world: World, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mvprune_service.api.uploaded._KEPT_BYTES", 10_000)
+    monkeypatch.setattr("mvprune_service.api.checks.uploaded._KEPT_BYTES", 10_000)
     model = await world.send_model(tiny)
     for number in range(3):
         content = tiny.train.read_bytes() + b'{"text": "a", "label": "positive"}\n' * number

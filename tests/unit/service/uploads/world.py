@@ -14,15 +14,15 @@ from tests.unit.service.beating import steady
 import mvprune
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, sweep_pb2, upload_pb2, worker_pb2
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.api.checks.lost_chunks import LostChunks
+from mvprune_service.api.checks.uploaded import UploadReader
 from mvprune_service.api.feeds import Feeds
 from mvprune_service.api.jobs import JobServicer
 from mvprune_service.api.log_reader import LogReader
-from mvprune_service.api.lost_chunks import LostChunks
 from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.sweep_creation import SweepCreation
 from mvprune_service.api.sweeps import SweepServicer
-from mvprune_service.api.uploaded import UploadReader
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
 from mvprune_service.control.expander import Expander

@@ -24,7 +24,7 @@ from mvprune.sources.known_models import ModelSize
 from mvprune.sources.model_folder import MAX_HEADER_BYTES
 from mvprune.sources.references import InvalidReference
 from mvprune.sources.uploads import CHUNK_BYTES, File, Kind, Reference, is_not_sent_yet, parse
-from mvprune_service.api.lost_chunks import LostChunks
+from mvprune_service.api.checks.lost_chunks import LostChunks
 from mvprune_service.db import uploads
 from mvprune_service.db.database import Database
 from mvprune_service.db.upload_rows import ChunkRow, UploadRow

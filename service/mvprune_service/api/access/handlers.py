@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 
-from mvprune_service.api.calls import Calls, Method
-from mvprune_service.api.errors import ApiError, abort
+from mvprune_service.api.access.calls import Calls, Method
+from mvprune_service.api.access.errors import ApiError, abort
 
 
 class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -1,7 +1,7 @@
 """The path of every call of a port, whatever carries it: who calls, may they, do they call too often, is the request
 right; then the servicer's answer, or the ApiError that the call ends with.
 
-Not a grpc.aio.ServerInterceptor: one of those costs each small call a tenth of its time. See api/handlers.py for gRPC.
+Not a grpc.aio.ServerInterceptor: one of those costs each small call a tenth of its time. handlers.py is for gRPC.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 import grpc
 from google.protobuf.message import Message
 
-from mvprune_service.api.access import RULES, Caller, authorise, owner_of, subject_of
-from mvprune_service.api.auth import Authenticator
-from mvprune_service.api.errors import ApiError, Violation, as_api_error, invalid
-from mvprune_service.api.inputs import check_request
-from mvprune_service.api.limits import RateLimiter
-from mvprune_service.api.peers import Origin, host_of
-from mvprune_service.api.principal import LOCAL, Principal, Scope, set_principal
-from mvprune_service.api.shares import Shares
-from mvprune_service.api.streams import Streams
+from mvprune_service.api.access.auth import Authenticator
+from mvprune_service.api.access.errors import ApiError, Violation, as_api_error, invalid
+from mvprune_service.api.access.inputs import check_request
+from mvprune_service.api.access.limits import RateLimiter
+from mvprune_service.api.access.peers import Origin, host_of
+from mvprune_service.api.access.principal import LOCAL, Principal, Scope, set_principal
+from mvprune_service.api.access.rules import RULES, Caller, authorise, owner_of, subject_of
+from mvprune_service.api.access.shares import Shares
+from mvprune_service.api.access.streams import Streams
 from mvprune_service.fair import OWNER
 from mvprune_service.observability.logs import SUBJECT
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.fair import FairQueue
 
 _WAITING = 200  # calls of an owner

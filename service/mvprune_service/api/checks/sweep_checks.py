@@ -17,9 +17,9 @@ from mvprune.spec.lookup import parameter_of
 from mvprune.spec.parameter import Kind
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2, sweep_pb2
-from mvprune_service.api.errors import Violation, bad
-from mvprune_service.api.options import check_numbers
-from mvprune_service.api.policies import check_gates
+from mvprune_service.api.access.errors import Violation, bad
+from mvprune_service.api.checks.options import check_numbers
+from mvprune_service.api.checks.policies import check_gates
 from mvprune_service.domain.cells import Axis, Cell, Origin, Range, size
 from mvprune_service.points import bounds_of, cell_of, plain
 

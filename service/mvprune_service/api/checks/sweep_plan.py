@@ -11,9 +11,10 @@ from mvprune.sources.references import Roots
 from mvprune.spec import cells
 from mvprune.spec.cells import BadValue
 from mvprune.v1 import job_pb2, sweep_pb2
-from mvprune_service.api.errors import Violation
-from mvprune_service.api.specs import Checker, ModelChecks
-from mvprune_service.api.sweep_checks import (
+from mvprune_service.api.access.errors import Violation
+from mvprune_service.api.access.threads import Rests
+from mvprune_service.api.checks.specs import Checker, ModelChecks
+from mvprune_service.api.checks.sweep_checks import (
     Axes,
     check_policy_of_sweep,
     check_question,
@@ -24,9 +25,8 @@ from mvprune_service.api.sweep_checks import (
     read_extension,
     strategy_of,
 )
-from mvprune_service.api.sweep_inputs import inputs_of
-from mvprune_service.api.threads import Rests
-from mvprune_service.api.uploaded import Uploaded
+from mvprune_service.api.checks.sweep_inputs import inputs_of
+from mvprune_service.api.checks.uploaded import Uploaded
 from mvprune_service.data_checks import DataChecks
 from mvprune_service.db import teachers
 from mvprune_service.db.masks import FIELD

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from mvprune_service.api.peers import KnownAddresses, network_of
+from mvprune_service.api.access.peers import KnownAddresses, network_of
 from mvprune_service.observability import metrics
 from mvprune_service.observability.probes import Problems
 

@@ -12,8 +12,8 @@ from mvprune.spec.annotations import annotation, default_of
 from mvprune.spec.fields import is_duration
 from mvprune.spec.gate import OF_THE_ARTIFACT
 from mvprune.v1 import job_pb2
-from mvprune_service.api.errors import Violation, bad
-from mvprune_service.api.options import check_numbers
+from mvprune_service.api.access.errors import Violation, bad
+from mvprune_service.api.checks.options import check_numbers
 from mvprune_service.domain.placement import ranks_of, resolve
 from mvprune_service.executors.base import Capacity
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mvprune.common.identifiers import ID_RULE
 from mvprune_service import ids
-from mvprune_service.api.errors import bad, invalid
+from mvprune_service.api.access.errors import bad, invalid
 
 
 def parse_parent(parent: str) -> str:

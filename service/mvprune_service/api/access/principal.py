@@ -1,4 +1,4 @@
-"""Who calls. api/calls.py finds it out; everything else asks `current_principal()`."""
+"""Who calls. api/access/calls.py finds it out; everything else asks `current_principal()`."""
 
 from __future__ import annotations
 

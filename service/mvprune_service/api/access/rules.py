@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
-from mvprune_service.api.errors import ApiError
-from mvprune_service.api.principal import Principal, Scope
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.api.access.principal import Principal, Scope
 
 
 class Caller(Enum):
@@ -136,7 +136,7 @@ def check_complete(services: Iterable[ServiceDescriptor], rules: Mapping[str, Ru
     """Raises MissingRule unless all RPCs of `services` have a rule."""
     served = [f"/{service.full_name}/{method.name}" for service in services for method in service.methods]
     if missing := sorted(set(served) - set(rules)):
-        raise MissingRule(f"no rule says who may call {', '.join(missing)}: see mvprune_service.api.access")
+        raise MissingRule(f"no rule says who may call {', '.join(missing)}: see mvprune_service.api.access.rules")
 
 
 def authorise(rule: Rule, principal: Principal, request: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from mvprune_service.api.errors import ApiError, Violation, invalid
+from mvprune_service.api.access.errors import ApiError, Violation, invalid
 from mvprune_service.db.lifecycle import canonical
 
 M = TypeVar("M", bound=Message)

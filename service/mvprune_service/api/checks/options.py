@@ -14,7 +14,7 @@ from mvprune.spec.messages import field_of
 from mvprune.spec.parameters import METHODS
 from mvprune.spec.rules import Problem, problems, problems_with_steps
 from mvprune.v1 import job_pb2
-from mvprune_service.api.errors import Violation, bad
+from mvprune_service.api.access.errors import Violation, bad
 
 _CHOICES = ("train", "none")  # sources of a teacher and a baseline that name nothing
 

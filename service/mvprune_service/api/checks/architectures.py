@@ -30,7 +30,7 @@ from mvprune.spec.structures import (
     problem_with_structure,
 )
 from mvprune.v1 import job_pb2
-from mvprune_service.api.errors import Violation
+from mvprune_service.api.access.errors import Violation
 
 _NONE = Counts(0, 0, 0)
 

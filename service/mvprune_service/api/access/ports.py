@@ -9,7 +9,7 @@ from contextlib import suppress
 import grpc
 
 from mvprune.common import addresses
-from mvprune_service.api.tls import TlsFiles
+from mvprune_service.api.access.tls import TlsFiles
 from mvprune_service.config import Settings
 from mvprune_service.observability import descriptors
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 import grpc
 
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.clock import SECOND, Clock, system_clock
 
 _CALLERS = 10_000  # remembered at most

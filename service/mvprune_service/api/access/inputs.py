@@ -19,7 +19,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from mvprune.sources.uploads import CHUNK_BYTES, MAX_FILE_BYTES
 from mvprune.spec.annotations import annotation
-from mvprune_service.api.errors import Violation, invalid
+from mvprune_service.api.access.errors import Violation, invalid
 
 # From a field to the message: written out only in violations.
 Path: TypeAlias = tuple["Path", str | int] | None

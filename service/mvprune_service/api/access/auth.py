@@ -23,10 +23,10 @@ from sqlalchemy.exc import IntegrityError
 from mvprune.common.files import read_secret
 from mvprune.common.identifiers import ID
 from mvprune_service import ids
-from mvprune_service.api.errors import ApiError
-from mvprune_service.api.limits import RateLimiter
-from mvprune_service.api.peers import KnownAddresses, Origin, given_with, host_of
-from mvprune_service.api.principal import EVERY_PROJECT, Principal, Scope
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.api.access.limits import RateLimiter
+from mvprune_service.api.access.peers import KnownAddresses, Origin, given_with, host_of
+from mvprune_service.api.access.principal import EVERY_PROJECT, Principal, Scope
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import tokens
 from mvprune_service.db.database import Database

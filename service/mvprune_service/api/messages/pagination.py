@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 from google.protobuf.message import Message
 
 from mvprune.data.tables import is_writable
-from mvprune_service.api.errors import Violation, bad, invalid
+from mvprune_service.api.access.errors import Violation, bad, invalid
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")

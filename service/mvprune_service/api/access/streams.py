@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.observability import metrics
 
 _RETRY_SECONDS = 1.0

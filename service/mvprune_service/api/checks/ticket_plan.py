@@ -14,10 +14,10 @@ from mvprune.spec.fields import METHODS
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.sweep.tickets.study import AXES, DENSITY, NO_CONTROL, SEED, STEP, TASK, Run, rounds_to
 from mvprune.v1 import job_pb2, sweep_pb2
-from mvprune_service.api.errors import Violation, bad
-from mvprune_service.api.options import check_numbers
-from mvprune_service.api.sweep_checks import Axes, check_policy_of_sweep, place_of_value, read_extension
-from mvprune_service.api.sweep_plan import Surroundings, SweepPlan, check_points
+from mvprune_service.api.access.errors import Violation, bad
+from mvprune_service.api.checks.options import check_numbers
+from mvprune_service.api.checks.sweep_checks import Axes, check_policy_of_sweep, place_of_value, read_extension
+from mvprune_service.api.checks.sweep_plan import Surroundings, SweepPlan, check_points
 from mvprune_service.domain.cells import Origin, size
 from mvprune_service.domain.tickets import next_runs
 from mvprune_service.points import NewPoint, axes_of, cell_of

@@ -8,7 +8,7 @@ import hashlib
 import logging
 from collections.abc import Iterable
 
-from mvprune_service.api.threads import Threads
+from mvprune_service.api.access.threads import Threads
 from mvprune_service.db import uploads
 from mvprune_service.db.database import Database
 from mvprune_service.db.upload_rows import ChunkRow

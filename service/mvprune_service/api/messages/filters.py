@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, and_, not_, or_, select
 
 from mvprune.common.identifiers import LABEL_KEY, LABEL_KEY_RULE
 from mvprune.common.suggestions import did_you_mean
-from mvprune_service.api.errors import Violation, bad, invalid
+from mvprune_service.api.access.errors import Violation, bad, invalid
 from mvprune_service.clock import SECOND
 from mvprune_service.db.job_order import ORDERS, LabelOrder, Order
 from mvprune_service.db.models import JOBS, LABELS

@@ -1,0 +1,1 @@
+"""What is refused of jobs and sweeps before they are stored."""

@@ -1,0 +1,1 @@
+"""Requests and answers: names, filters, pages, and rows as messages."""
