@@ -7,9 +7,9 @@ from contextlib import closing
 
 from sqlalchemy import delete, insert, select
 
-from mvprune_service.db.database import Database, sqlite_file
-from mvprune_service.db.schema import METADATA
-from mvprune_service.db.snapshot import _go_on_counting, _one_moment
+from mvprune_service.db.engine.database import Database, sqlite_file
+from mvprune_service.db.engine.snapshot import _go_on_counting, _one_moment
+from mvprune_service.db.tables.schema import METADATA
 
 
 def copy_database(source: str, target: str) -> None:

@@ -26,7 +26,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sqlalchemy import make_url
 
 from mvprune_migrations import upgrade
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.executors.embedded_ray import EmbeddedRay
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, inspect, text
 
-from mvprune_service.db.schema import METADATA
+from mvprune_service.db.tables.schema import METADATA
 
 if TYPE_CHECKING:  # a server that has nothing to migrate starts without it
     from alembic.config import Config

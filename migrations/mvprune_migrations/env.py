@@ -6,7 +6,7 @@ from alembic import context
 from sqlalchemy import Connection, Engine, text
 
 from mvprune_migrations import LOCK
-from mvprune_service.db.schema import METADATA
+from mvprune_service.db.tables.schema import METADATA
 
 engine: Engine = context.config.attributes["engine"]
 

@@ -10,10 +10,11 @@ from sqlalchemy import Connection
 
 from mvprune_service.config import CommandFailed, Settings, command_settings
 from mvprune_service.control.ownership import ARTIFACTS, Look, Ownership, Standing, compare, is_used_store, read_marks
-from mvprune_service.db import integrity, janitor, opening
-from mvprune_service.db.installation import Installation, installation
+from mvprune_service.db import janitor
+from mvprune_service.db.engine import integrity, opening
+from mvprune_service.db.engine.installation import Installation, installation
+from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.db.janitor import ArtifactKey
-from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.db.overview import has_stored
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable

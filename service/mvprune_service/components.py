@@ -63,7 +63,7 @@ from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.data_checks import DataChecks
 from mvprune_service.db import overview
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.db.uploads import Limits
 from mvprune_service.observability import metrics

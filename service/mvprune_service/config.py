@@ -341,7 +341,7 @@ class Settings(BaseSettings):
         """The database's URL."""
         if self.database_url:
             return self.database_url
-        from mvprune_service.db.database import sqlite_url  # `--help` needs no SQLAlchemy
+        from mvprune_service.db.engine.database import sqlite_url  # `--help` needs no SQLAlchemy
 
         return sqlite_url(self.home / "mvprune.sqlite")
 

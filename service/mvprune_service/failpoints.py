@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.engine.outages import DatabaseUnavailable
 
 ENVIRONMENT = "MVPRUNE_FAILPOINTS"
 

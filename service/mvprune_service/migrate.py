@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mvprune_service.config import CommandFailed, command_settings
-from mvprune_service.db import opening
-from mvprune_service.db.opening import Migration
+from mvprune_service.db.engine import opening
+from mvprune_service.db.engine.opening import Migration
 
 
 def migrate(**given: str) -> Migration:

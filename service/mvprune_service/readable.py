@@ -14,7 +14,7 @@ from mvprune.common.tracing import HEADERS_FILE
 from mvprune.sources.references import InvalidReference, Roots
 from mvprune_service.api.access import ports
 from mvprune_service.config import Settings
-from mvprune_service.db.database import sqlite_file
+from mvprune_service.db.engine.database import sqlite_file
 
 _DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal", ".lock", ".commits")
 # Of the service's other credentials: the bucket's, the hub's, PostgreSQL's. A process's folder in /proc shows its

@@ -17,8 +17,9 @@ from mvprune_service.api.access import auth, ports
 from mvprune_service.changes import Changes
 from mvprune_service.config import Settings
 from mvprune_service.control.ownership import Ownership, Standing
-from mvprune_service.db import opening, overview
-from mvprune_service.db.database import Database
+from mvprune_service.db import overview
+from mvprune_service.db.engine import opening
+from mvprune_service.db.engine.database import Database
 from mvprune_service.executors import open_executor
 from mvprune_service.executors.base import Executor
 from mvprune_service.lock import lock

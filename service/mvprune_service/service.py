@@ -17,8 +17,8 @@ from mvprune_service.changes import Changes
 from mvprune_service.components import Components
 from mvprune_service.config import Settings
 from mvprune_service.control.loop import Loop
-from mvprune_service.db import opening
-from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.engine import opening
+from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.executors.base import ExecutorNotOpened
 from mvprune_service.lock import CannotLock
 from mvprune_service.observability import scrape

@@ -20,9 +20,9 @@ from mvprune_service.control.finalizer import Finalizer
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.db import leases
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.opening import prepare
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.opening import prepare
 from mvprune_service.executors.base import Capacity, Node
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore

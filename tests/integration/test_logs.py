@@ -19,7 +19,7 @@ from tests.waiting import until
 from mvprune.client.client import Client
 from mvprune_service.control.log_mover import LogMover
 from mvprune_service.db.attempt_logs import CHUNK_BYTES, KEPT_BYTES, LONG_BYTES
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.stores.base import BlobStore
 
 from ..conftest import server_path

@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import create_engine, make_url
 from sqlalchemy.pool import StaticPool
 
-from mvprune_service.db.opening import CannotOpen, opened
-from mvprune_service.db.postgres import shares_sessions
+from mvprune_service.db.engine.opening import CannotOpen, opened
+from mvprune_service.db.engine.postgres import shares_sessions
 
 from ..neighbours import PostgresServer
 from ..waiting import until

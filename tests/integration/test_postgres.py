@@ -15,11 +15,11 @@ from sqlalchemy.exc import InternalError
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
 from mvprune_service.api.submissions import Submissions
-from mvprune_service.db import postgres as backend
-from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.engine import postgres as backend
+from mvprune_service.db.engine.database import Database, Tx
+from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.db.quotas import QueueQuota
-from mvprune_service.db.server_models import PROJECTS
+from mvprune_service.db.tables.server_models import PROJECTS
 
 from ..neighbours import PostgresServer
 from ..waiting import PATIENCE, until_true

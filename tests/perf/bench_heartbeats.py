@@ -32,7 +32,7 @@ import mvprune
 from mvprune.v1 import job_pb2, job_pb2_grpc, worker_pb2, worker_pb2_grpc
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, lifecycle
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.ids import AttemptName

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mvprune_service.db import records
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.server import main
 
 _WATCHING = (records.job_named, records.job_by_uid, records.events_of)

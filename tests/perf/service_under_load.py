@@ -20,10 +20,10 @@ from sqlalchemy import insert, select
 from mvprune.v1 import job_pb2, job_pb2_grpc, worker_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, lifecycle
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
+from mvprune_service.db.engine.opening import prepare
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.models import EVENTS, JOBS
-from mvprune_service.db.opening import prepare
+from mvprune_service.db.tables.models import EVENTS, JOBS
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.ids import AttemptName, new_uid

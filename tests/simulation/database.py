@@ -13,9 +13,9 @@ from sqlalchemy.pool import StaticPool
 
 import mvprune_migrations
 from mvprune_service.clock import system_clock
-from mvprune_service.db.database import Database
-from mvprune_service.db.outages import DatabaseUnavailable
-from mvprune_service.db.server_models import INSTALLATION
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.outages import DatabaseUnavailable
+from mvprune_service.db.tables.server_models import INSTALLATION
 
 from .loop import is_blocking
 from .wire import CURRENT, Wire

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from mvprune_service.control import watchdog
 from mvprune_service.db import attempt_logs, heartbeats, leases, lifecycle
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.domain import machine, watching
 from mvprune_service.executors.base import Phase
 

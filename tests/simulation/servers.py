@@ -22,7 +22,7 @@ from mvprune_service.changes import Changes
 from mvprune_service.components import Components
 from mvprune_service.config import Settings
 from mvprune_service.control.ownership import Ownership
-from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.executors.base import ExecutorUnavailable
 from mvprune_service.stores.base import StoreUnavailable
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Table
 
-from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS, JOBS, LOG_CHUNKS, LOGS, METRICS
-from mvprune_service.db.sweep_models import POINTS, SWEEP_EVENTS, SWEEPS
-from mvprune_service.db.upload_models import JOB_UPLOADS, UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOADS
+from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS, JOBS, LOG_CHUNKS, LOGS, METRICS
+from mvprune_service.db.tables.sweep_models import POINTS, SWEEP_EVENTS, SWEEPS
+from mvprune_service.db.tables.upload_models import JOB_UPLOADS, UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOADS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS
 
 Rows = Mapping[Any, Any]

@@ -19,8 +19,8 @@ from mvprune_service.api.messages import mapping
 from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import projects, tokens
-from mvprune_service.db.database import Database
-from mvprune_service.db.rows import TokenRow
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.tables.rows import TokenRow
 
 ServerStatus = Callable[[], Awaitable[admin_pb2.ServerStatus]]
 

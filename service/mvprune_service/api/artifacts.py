@@ -16,8 +16,8 @@ from mvprune_service.api.messages.names import parse_parent
 from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import records
-from mvprune_service.db.database import Database
-from mvprune_service.db.rows import ArtifactRow
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.tables.rows import ArtifactRow
 from mvprune_service.stores.base import BlobStore, ObjectNotFound
 from mvprune_service.stores.layout import blob_key, manifest_key
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from mvprune_service.control.pace import Pace
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.db.heartbeats import Beat, Renewed, heartbeats
 from mvprune_service.domain.leases import StaleLease
 

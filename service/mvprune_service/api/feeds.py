@@ -11,7 +11,7 @@ from mvprune.v1 import job_pb2
 from mvprune_service.api.messages import mapping
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.db import records
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.domain.machine import TERMINAL
 
 _RECHECK_SECONDS = 10.0  # reads again even if no change was announced

@@ -14,7 +14,7 @@ from mvprune.v1 import admin_pb2
 from mvprune_service.api.messages import mapping
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import overview
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.db.overview import Overview
 from mvprune_service.db.quarantine import Quarantined, quarantined
 from mvprune_service.domain.machine import JobState

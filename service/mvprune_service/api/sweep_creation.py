@@ -27,9 +27,9 @@ from mvprune_service.api.messages.names import parse_parent, parse_sweep
 from mvprune_service.clock import Clock, system_clock
 from mvprune_service.data_checks import SECONDS, DataChecks
 from mvprune_service.db import estimates, lifecycle, masks, sweep_records, sweeps, teachers
-from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.sweep_rows import SweepRow
+from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.sweeps import NewSweep
+from mvprune_service.db.tables.sweep_rows import SweepRow
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.executors.base import Capacity
 from mvprune_service.points import NewPoint

@@ -27,8 +27,8 @@ from mvprune_service.api.messages.pagination import make_page, page_size, read_n
 from mvprune_service.api.sweep_creation import SweepCreation, policy_with_defaults
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.db import lifecycle, sweep_records, sweeps
-from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.sweep_rows import SweepRow
+from mvprune_service.db.engine.database import Database, Tx
+from mvprune_service.db.tables.sweep_rows import SweepRow
 from mvprune_service.domain.sweeping import ENDED, IllegalSweepCommand
 
 T = TypeVar("T")

@@ -24,11 +24,11 @@ from mvprune_service.api.checks.policies import with_defaults
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.pace import Pace
 from mvprune_service.db import attempt_logs, leases, records, upload_uses, uploads
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.heartbeats import Beat
 from mvprune_service.db.leases import WORKER, Fence
-from mvprune_service.db.rows import JobRow
-from mvprune_service.db.upload_rows import ChunkRow
+from mvprune_service.db.tables.rows import JobRow
+from mvprune_service.db.tables.upload_rows import ChunkRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.leases import version_problem
 from mvprune_service.domain.machine import JobState

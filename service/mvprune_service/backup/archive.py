@@ -2,7 +2,7 @@
 
     objects/ab/abcdef…                 objects of the store, by their SHA-256, shared by all backups
     backups/20261125T160731Z/key       the server's key
-                             database  the snapshot: see db/snapshot.py
+                             database  the snapshot: see db/engine/snapshot.py
                              manifest.json  written last: without it the backup is incomplete
 
 It is a store itself (see stores/base.py), so every file appears whole or not at all.

@@ -30,9 +30,9 @@ from mvprune_service.backup.references import is_content, markers, referenced
 from mvprune_service.config import CommandFailed, Settings, command_settings
 from mvprune_service.control.ownership import Look, Ownership, Standing, read_marks
 from mvprune_service.control.ownership import compare as compare_marks
-from mvprune_service.db import integrity, opening, snapshot
-from mvprune_service.db.database import Database
-from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.engine import integrity, opening, snapshot
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.lock import CannotLock, lock
 from mvprune_service.observability.logs import redact
 from mvprune_service.private_files import open_private

@@ -54,7 +54,7 @@ from mvprune.common.units import size
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import attempt_logs, janitor, uploads
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.db.janitor import ArtifactKey, CheckpointKey
 from mvprune_service.db.quarantine import Found, page_of_quarantine, put_in_quarantine, release
 from mvprune_service.stores.base import FRESH_US, BlobStore, Entry, ObjectNotFound, StoreUnavailable

@@ -15,9 +15,9 @@ from mvprune.v1 import job_pb2
 from mvprune_service.control.loop import for_each
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import leases, records
-from mvprune_service.db.database import Database
-from mvprune_service.db.outages import DatabaseUnavailable
-from mvprune_service.db.rows import Live
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.outages import DatabaseUnavailable
+from mvprune_service.db.tables.rows import Live
 from mvprune_service.domain.dispatch import Problem, react
 from mvprune_service.domain.placement import Reserved, workers_of
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch, LaunchRefused

@@ -9,9 +9,9 @@ from collections.abc import Hashable
 from sqlalchemy.exc import IntegrityError
 
 from mvprune_service.db import sweep_records
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.db.expansion import expand
-from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.domain.leases import StaleLease
 

@@ -16,7 +16,7 @@ from mvprune_service.control.collector import Collector
 from mvprune_service.control.ownership import Ownership, StoreNotOwned
 from mvprune_service.control.processes import Processes
 from mvprune_service.db import janitor, uploads
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.executors.base import Executor, ExecutorUnavailable
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore, StoreUnavailable

@@ -23,7 +23,7 @@ from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.ownership import Ownership, StoreNotOwned
 from mvprune_service.db import attempt_logs
 from mvprune_service.db.attempt_logs import Claimed, Packed
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.ids import new_uid
 from mvprune_service.observability import metrics
 from mvprune_service.stores.base import BlobStore, StoreUnavailable

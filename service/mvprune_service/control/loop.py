@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from mvprune_service.changes import Changes, wait_for_change
-from mvprune_service.db.outages import DatabaseUnavailable
-from mvprune_service.db.rows import Live
+from mvprune_service.db.engine.outages import DatabaseUnavailable
+from mvprune_service.db.tables.rows import Live
 from mvprune_service.observability import metrics
 from mvprune_service.observability.logs import SUBJECT
 from mvprune_service.observability.probes import Problems, words

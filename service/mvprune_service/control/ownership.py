@@ -47,8 +47,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from mvprune_service.db.database import Database
-from mvprune_service.db.installation import Installation, Mark, adopting_mark, installation, next_mark
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.installation import Installation, Mark, adopting_mark, installation, next_mark
 from mvprune_service.db.overview import has_stored
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.holds import Holds

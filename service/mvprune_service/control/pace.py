@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mvprune_service.clock import SECOND
 from mvprune_service.db import overview
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.domain.pace import interval_seconds, lease_seconds
 from mvprune_service.observability import metrics
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import attempt_logs, janitor
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.domain.outputs import unsent
 from mvprune_service.executors.base import OUTPUT_BYTES, Executor, Refs
 

@@ -7,7 +7,7 @@ import logging
 
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import lifecycle, placement, quotas, teachers
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.domain.machine import Wait
 from mvprune_service.executors.base import Executor, ExecutorUnavailable
 

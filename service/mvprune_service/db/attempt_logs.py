@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, delete, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from mvprune_service.db.database import Tx
-from mvprune_service.db.models import ATTEMPTS, LOG_CHUNKS, LOGS, LONG_LOGS
-from mvprune_service.db.rows import AttemptRow, LogChunkRow
-from mvprune_service.db.statements import fetch_one
+from mvprune_service.db.engine.database import Tx
+from mvprune_service.db.engine.statements import fetch_one
+from mvprune_service.db.tables.models import ATTEMPTS, LOG_CHUNKS, LOGS, LONG_LOGS
+from mvprune_service.db.tables.rows import AttemptRow, LogChunkRow
 
 LOG_CAP = 64 << 20  # bytes that an attempt may log; the rest is dropped
 KEPT_BYTES = 16 << 10  # of the end of a log, which the database keeps

@@ -16,15 +16,15 @@ from mvprune.sweep.verdict import Verdict
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, masks, records, sweep_records, sweeps, teachers
-from mvprune_service.db.database import Tx
 from mvprune_service.db.early_stops import hopeless_points
+from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.lifecycle import NewJob, canonical
 from mvprune_service.db.masks import NoMask
 from mvprune_service.db.proposals import propose
 from mvprune_service.db.quotas import QueueFull, QueueQuota
 from mvprune_service.db.reuse import reusable
 from mvprune_service.db.sweep_results import keep_results, recommendation_of, result_of, verdict_of
-from mvprune_service.db.sweep_rows import PointRow, SweepRow
+from mvprune_service.db.tables.sweep_rows import PointRow, SweepRow
 from mvprune_service.db.teachers import NoTeacher
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import TERMINAL, JobState

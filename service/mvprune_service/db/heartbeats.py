@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, select, tuple_, update
 
-from mvprune_service.db.database import Tx
+from mvprune_service.db.engine.database import Tx
+from mvprune_service.db.engine.statements import fetch_all
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.models import ATTEMPTS, JOBS
-from mvprune_service.db.statements import fetch_all
+from mvprune_service.db.tables.models import ATTEMPTS, JOBS
 from mvprune_service.domain.leases import StaleLease, check_claimed, check_fence, is_renewed
 from mvprune_service.domain.machine import AttemptState, JobState
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or_, select, tuple_
 
-from mvprune_service.db.database import Tx
+from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.leases import KEPT_CHECKPOINTS, NEWEST_CHECKPOINT
-from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS, JobColumns
-from mvprune_service.db.sweep_models import SWEEP_REQUESTS
+from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS, JobColumns
+from mvprune_service.db.tables.sweep_models import SWEEP_REQUESTS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
 
 

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import Column, select, tuple_
 
-from mvprune_service.db.models import JOBS, LABELS
-from mvprune_service.db.rows import JobRow
+from mvprune_service.db.tables.models import JOBS, LABELS
+from mvprune_service.db.tables.rows import JobRow
 
 _AGE = (JOBS.c.create_us, JOBS.c.uid)
 _COLUMNS: dict[str, Column[Any] | None] = {

@@ -13,7 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from mvprune.v1 import job_pb2
-from mvprune_service.db.database import Tx
+from mvprune_service.db.engine.database import Tx
+from mvprune_service.db.engine.statements import fetch_all
 from mvprune_service.db.lifecycle import (
     canonical,
     current_attempt,
@@ -25,10 +26,9 @@ from mvprune_service.db.lifecycle import (
     note,
     touch,
 )
-from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS
-from mvprune_service.db.rows import AttemptRow, CheckpointRow, JobRow
-from mvprune_service.db.statements import fetch_all
 from mvprune_service.db.sweep_results import take_in_late
+from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS
+from mvprune_service.db.tables.rows import AttemptRow, CheckpointRow, JobRow
 from mvprune_service.domain import gates, times
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.leases import StaleLease, check_claimed, check_fence, is_claimed

@@ -12,11 +12,11 @@ from sqlalchemy import Connection, bindparam, func, or_, select, text, tuple_
 from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, lifecycle
-from mvprune_service.db.database import Tx
-from mvprune_service.db.models import ATTEMPTS, JOBS
+from mvprune_service.db.engine.database import Tx
+from mvprune_service.db.engine.statements import Query, fetch_all
 from mvprune_service.db.records import IS_LIVE
-from mvprune_service.db.rows import QueuedRow, ReservedRow, UidRow
-from mvprune_service.db.statements import Query, fetch_all
+from mvprune_service.db.tables.models import ATTEMPTS, JOBS
+from mvprune_service.db.tables.rows import QueuedRow, ReservedRow, UidRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState, Wait
 from mvprune_service.domain.placement import GpuLimits, Placement, Reserved, Room, resolve

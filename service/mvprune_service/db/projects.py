@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, func, insert, literal_column, select, union
 
 from mvprune_service.db import uploads
-from mvprune_service.db.database import Tx
-from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, JOBS
-from mvprune_service.db.rows import ProjectRow
-from mvprune_service.db.server_models import PROJECTS, TOKENS
-from mvprune_service.db.statements import fetch_all
-from mvprune_service.db.upload_models import UPLOADS
+from mvprune_service.db.engine.database import Tx
+from mvprune_service.db.engine.statements import fetch_all
+from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, JOBS
+from mvprune_service.db.tables.rows import ProjectRow
+from mvprune_service.db.tables.server_models import PROJECTS, TOKENS
+from mvprune_service.db.tables.upload_models import UPLOADS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
 
 _OPERATORS = "-"

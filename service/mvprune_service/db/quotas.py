@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from mvprune_service.db.models import JOBS
-from mvprune_service.db.rows import ProjectRow
-from mvprune_service.db.server_models import PROJECTS
-from mvprune_service.db.statements import Query
+from mvprune_service.db.engine.statements import Query
+from mvprune_service.db.tables.models import JOBS
+from mvprune_service.db.tables.rows import ProjectRow
+from mvprune_service.db.tables.server_models import PROJECTS
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.placement import GpuLimits
 

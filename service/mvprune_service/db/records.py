@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, literal, or_, select, tuple_
 
-from mvprune_service.db.database import Tx
+from mvprune_service.db.engine.database import Tx
+from mvprune_service.db.engine.statements import Query, fetch_all, fetch_one
 from mvprune_service.db.job_order import LabelOrder, Order
-from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, METRICS, REQUESTS
-from mvprune_service.db.rows import ArtifactRow, AttemptRow, EventRow, JobRow, Live, MetricRow, RequestRow
-from mvprune_service.db.statements import Query, fetch_all, fetch_one
+from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, METRICS, REQUESTS
+from mvprune_service.db.tables.rows import ArtifactRow, AttemptRow, EventRow, JobRow, Live, MetricRow, RequestRow
 from mvprune_service.domain.dispatch import DUE_ATTEMPT, DUE_JOB
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, JobState
 from mvprune_service.ids import ArtifactName, AttemptName, JobName

@@ -7,9 +7,9 @@ from sqlalchemy import Connection, select
 import mvprune
 from mvprune.v1 import job_pb2
 from mvprune_service.db import lifecycle, records, teachers
-from mvprune_service.db.models import JOBS
-from mvprune_service.db.rows import JobRow
-from mvprune_service.db.statements import fetch_all
+from mvprune_service.db.engine.statements import fetch_all
+from mvprune_service.db.tables.models import JOBS
+from mvprune_service.db.tables.rows import JobRow
 from mvprune_service.domain.machine import JobState
 from mvprune_service.ids import ArtifactName
 

@@ -10,11 +10,11 @@ from sqlalchemy import Connection
 from mvprune.sweep.verdict import Verdict, judge, outcome
 from mvprune.v1 import sweep_pb2
 from mvprune_service.db import records, sweep_records, sweeps
-from mvprune_service.db.database import Tx
+from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.lifecycle import canonical
 from mvprune_service.db.proposals import propose
-from mvprune_service.db.rows import JobRow
-from mvprune_service.db.sweep_rows import PointRow, SweepRow
+from mvprune_service.db.tables.rows import JobRow
+from mvprune_service.db.tables.sweep_rows import PointRow, SweepRow
 from mvprune_service.domain.gates import observations
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.sweeping import ENDED, with_late_result

@@ -14,12 +14,12 @@ from sqlalchemy import delete, exists, func, insert, select, update
 
 from mvprune.v1 import sweep_pb2
 from mvprune_service.db import lifecycle, sweep_records
-from mvprune_service.db.database import Tx
+from mvprune_service.db.engine.database import Tx
+from mvprune_service.db.engine.statements import fetch_one
 from mvprune_service.db.lifecycle import EtagMismatch, NotTerminal, canonical
-from mvprune_service.db.models import JOBS, JobColumns
-from mvprune_service.db.statements import fetch_one
-from mvprune_service.db.sweep_models import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS, SWEEPS
-from mvprune_service.db.sweep_rows import SweepRow
+from mvprune_service.db.tables.models import JOBS, JobColumns
+from mvprune_service.db.tables.sweep_models import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS, SWEEPS
+from mvprune_service.db.tables.sweep_rows import SweepRow
 from mvprune_service.db.upload_uses import use_in_sweep
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.machine import TERMINAL

@@ -21,11 +21,11 @@ from mvprune.sources.uploads import is_upload
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
 from mvprune_service.db import lifecycle
-from mvprune_service.db.database import Tx
+from mvprune_service.db.engine.database import Tx
+from mvprune_service.db.engine.statements import Query, fetch_one
 from mvprune_service.db.lifecycle import NewJob
-from mvprune_service.db.models import JOBS, JobColumns
-from mvprune_service.db.rows import JobRow, UidRow
-from mvprune_service.db.statements import Query, fetch_one
+from mvprune_service.db.tables.models import JOBS, JobColumns
+from mvprune_service.db.tables.rows import JobRow, UidRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import TERMINAL, JobState, Wait
 from mvprune_service.domain.teaching import Resolution, can_teach, resolve

@@ -8,13 +8,13 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from mvprune.sources.uploads import is_upload, parse
 from mvprune.v1 import job_pb2
-from mvprune_service.db.database import Tx
-from mvprune_service.db.models import ARTIFACTS, JOBS
-from mvprune_service.db.rows import JobRow
-from mvprune_service.db.statements import fetch_all
-from mvprune_service.db.sweep_models import SWEEPS
-from mvprune_service.db.upload_models import JOB_UPLOADS, SWEEP_UPLOADS, UPLOADS
-from mvprune_service.db.upload_rows import UploadRow
+from mvprune_service.db.engine.database import Tx
+from mvprune_service.db.engine.statements import fetch_all
+from mvprune_service.db.tables.models import ARTIFACTS, JOBS
+from mvprune_service.db.tables.rows import JobRow
+from mvprune_service.db.tables.sweep_models import SWEEPS
+from mvprune_service.db.tables.upload_models import JOB_UPLOADS, SWEEP_UPLOADS, UPLOADS
+from mvprune_service.db.tables.upload_rows import UploadRow
 from mvprune_service.domain.uploading import references
 from mvprune_service.ids import JobName, SweepName, UploadName
 

@@ -18,10 +18,10 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exist
 from mvprune.sources.uploads import File, Kind
 from mvprune_service.clock import SECOND
 from mvprune_service.db import quotas
-from mvprune_service.db.database import Tx
-from mvprune_service.db.statements import fetch_all, fetch_one
-from mvprune_service.db.upload_models import UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOAD_TOTALS, UPLOADS
-from mvprune_service.db.upload_rows import ChunkRow, ListedUploadRow, UploadRow, UploadTotalRow
+from mvprune_service.db.engine.database import Tx
+from mvprune_service.db.engine.statements import fetch_all, fetch_one
+from mvprune_service.db.tables.upload_models import UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOAD_TOTALS, UPLOADS
+from mvprune_service.db.tables.upload_rows import ChunkRow, ListedUploadRow, UploadRow, UploadTotalRow
 from mvprune_service.db.upload_uses import USES, names_of_users
 from mvprune_service.ids import UploadName, new_uid
 

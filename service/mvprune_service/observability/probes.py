@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from sqlalchemy.exc import DBAPIError
 
 from mvprune_service.clock import SECOND, Clock, system_clock
-from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.observability.logs import redact
 
 _T = TypeVar("_T")

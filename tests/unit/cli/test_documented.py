@@ -24,8 +24,8 @@ from mvprune_migrations import config_for, upgrade
 from mvprune_service.backup.making import make
 from mvprune_service.config import Settings
 from mvprune_service.control.ownership import key_of
-from mvprune_service.db.database import Database
-from mvprune_service.db.installation import Mark
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.installation import Mark
 from mvprune_service.secret import load_key
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import manifest_key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mvprune_service.control.pace import Pace
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.heartbeats import Beat, Renewed, heartbeats
 from mvprune_service.db.leases import Fence
 from mvprune_service.domain.leases import StaleLease

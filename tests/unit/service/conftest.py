@@ -12,8 +12,8 @@ import pytest
 from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, records
-from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.rows import Live
+from mvprune_service.db.engine.database import Database, Tx
+from mvprune_service.db.tables.rows import Live
 from mvprune_service.executors.base import (
     Capacity,
     ExecutorUnavailable,

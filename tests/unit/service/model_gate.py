@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from enum import Enum
 from typing import Any
 
-from mvprune_service.db.database import Database
-from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.outages import DatabaseUnavailable
 
 
 class Fault(Enum):

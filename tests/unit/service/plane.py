@@ -16,7 +16,7 @@ from mvprune_service.control.ownership import Ownership
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import leases
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.db.leases import Fence
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from mvprune_service import failpoints
-from mvprune_service.db.outages import DatabaseUnavailable
+from mvprune_service.db.engine.outages import DatabaseUnavailable
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from mvprune_service.api.access import shares
 from mvprune_service.api.access.errors import ApiError
 from mvprune_service.api.access.shares import Shares
-from mvprune_service.db import sqlite
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine import sqlite
+from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.fair import OWNER, SERVER, FairQueue, FairThreads
 
 from ...waiting import PATIENCE, until_true

@@ -23,9 +23,9 @@ from mvprune_service.api.access.errors import as_api_error
 from mvprune_service.changes import Changes
 from mvprune_service.control.loop import Loop, Loops
 from mvprune_service.db import leases, lifecycle, overview
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
+from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.outages import DatabaseUnavailable
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.placement import Reserved

@@ -12,8 +12,8 @@ import pytest
 from alembic import command
 
 from mvprune_migrations import backup, config_for, state
-from mvprune_service.db.database import Database
-from mvprune_service.db.integrity import accept_loss
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.integrity import accept_loss
 from mvprune_service.executors.base import Launch, LaunchRefused
 from mvprune_service.executors.embedded_ray import EmbeddedRay
 from mvprune_service.executors.local import LocalExecutor

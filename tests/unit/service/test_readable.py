@@ -15,7 +15,7 @@ from mvprune_migrations import upgrade
 from mvprune_service import readable
 from mvprune_service.backup.making import make
 from mvprune_service.config import Settings, access
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.readable import BadRoots
 from mvprune_service.service import Service
 from mvprune_service.setting_types import Access

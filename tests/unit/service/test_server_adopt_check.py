@@ -24,12 +24,12 @@ from mvprune_service.check import check
 from mvprune_service.config import CommandFailed, Settings
 from mvprune_service.control.log_mover import LogMover
 from mvprune_service.control.ownership import Ownership, Standing, key_of, read_marks
-from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.installation import Mark
-from mvprune_service.db.integrity import Witness
-from mvprune_service.db.models import ARTIFACTS
-from mvprune_service.db.opening import opened, prepare
-from mvprune_service.db.upload_models import UPLOAD_CHUNKS
+from mvprune_service.db.engine.database import Database, Tx
+from mvprune_service.db.engine.installation import Mark
+from mvprune_service.db.engine.integrity import Witness
+from mvprune_service.db.engine.opening import opened, prepare
+from mvprune_service.db.tables.models import ARTIFACTS
+from mvprune_service.db.tables.upload_models import UPLOAD_CHUNKS
 from mvprune_service.service import Service
 from mvprune_service.startup import StartError
 from mvprune_service.stores.base import BlobStore

@@ -17,9 +17,9 @@ import mvprune_migrations
 from mvprune_migrations import config_for
 from mvprune_service.api.access.ports import PortError, is_loopback
 from mvprune_service.config import CommandFailed, Settings
-from mvprune_service.db import opening
-from mvprune_service.db.database import Database
-from mvprune_service.db.opening import CannotOpen, opened, prepare
+from mvprune_service.db.engine import opening
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.opening import CannotOpen, opened, prepare
 from mvprune_service.migrate import migrate
 from mvprune_service.secret import load_key
 from mvprune_service.service import Service

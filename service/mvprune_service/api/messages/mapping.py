@@ -7,8 +7,8 @@ from sqlalchemy import LargeBinary
 
 from mvprune.sources.known_models import ModelSize
 from mvprune.v1 import artifact_pb2, job_pb2
-from mvprune_service.db.models import JOBS
-from mvprune_service.db.rows import ArtifactRow, AttemptRow, EventRow, JobRow, MetricRow
+from mvprune_service.db.tables.models import JOBS
+from mvprune_service.db.tables.rows import ArtifactRow, AttemptRow, EventRow, JobRow, MetricRow
 from mvprune_service.ids import ArtifactName, AttemptName, JobName, SweepName
 
 MANIFEST = "manifest.json"

@@ -14,7 +14,7 @@ from mvprune_service.api.access.auth import Authenticator
 from mvprune_service.api.access.errors import ApiError
 from mvprune_service.api.admin import AdminServicer
 from mvprune_service.clock import SECOND
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 
 CONTEXT: Any = None
 

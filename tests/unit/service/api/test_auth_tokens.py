@@ -22,7 +22,7 @@ from mvprune_service.api.access.peers import host_of
 from mvprune_service.api.access.principal import LOCAL, Principal, Scope, current_principal
 from mvprune_service.api.access.streams import Streams
 from mvprune_service.db import lifecycle, tokens
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
 
 
 class Call:

@@ -21,7 +21,7 @@ from mvprune_service.api.access.limits import RateLimiter
 from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.access.streams import Streams
 from mvprune_service.db import tokens
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 
 _JOBS, _UPLOADS = "/mvprune.v1.JobService/", "/mvprune.v1.UploadService/"
 _S = grpc.StatusCode

@@ -21,8 +21,8 @@ from mvprune_service.api.messages.filters import ORDERS, parse_filter
 from mvprune_service.api.messages.pagination import make_page, read_token
 from mvprune_service.changes import Changes
 from mvprune_service.db import lifecycle
-from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.models import JOBS
+from mvprune_service.db.engine.database import Database, Tx
+from mvprune_service.db.tables.models import JOBS
 
 _MODELS = ("bert-base-uncased", "org/mini lm", "é")
 _TASKS = ("squad", "sst2")

@@ -11,7 +11,7 @@ from mvprune_service import ids
 from mvprune_service.api.access.auth import BadOperatorToken, accept_operator, digest
 from mvprune_service.config import Settings
 from mvprune_service.db import tokens
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.service import Service
 from mvprune_service.startup import StartError
 

@@ -17,7 +17,7 @@ from mvprune_service.api.access.auth import Authenticator, digest
 from mvprune_service.api.access.calls import Calls
 from mvprune_service.api.access.limits import RateLimiter
 from mvprune_service.db import tokens
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.fair import OWNER
 from mvprune_service.ids import TokenName
 

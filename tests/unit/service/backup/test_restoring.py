@@ -28,11 +28,11 @@ from mvprune_service.control.log_mover import LogMover
 from mvprune_service.control.ownership import key_of, read_marks
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import leases, records
-from mvprune_service.db.database import Database
-from mvprune_service.db.installation import Mark
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.installation import Mark
+from mvprune_service.db.engine.opening import opened
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.opening import opened
-from mvprune_service.db.schema import METADATA
+from mvprune_service.db.tables.schema import METADATA
 from mvprune_service.ids import AttemptName
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.checkpoints import fetch_checkpoint

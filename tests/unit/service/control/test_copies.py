@@ -21,8 +21,8 @@ from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.ownership import Ownership, Standing, key_of, read_marks
 from mvprune_service.db import leases
-from mvprune_service.db.database import Database
-from mvprune_service.db.installation import next_mark
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.installation import next_mark
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable

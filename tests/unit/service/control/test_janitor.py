@@ -18,10 +18,10 @@ from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import attempt_logs
-from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS
-from mvprune_service.db.rows import AttemptRow
-from mvprune_service.db.statements import fetch_one
+from mvprune_service.db.engine.database import Database, Tx
+from mvprune_service.db.engine.statements import fetch_one
+from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS
+from mvprune_service.db.tables.rows import AttemptRow
 from mvprune_service.executors.base import Launch
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore

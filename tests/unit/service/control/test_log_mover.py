@@ -23,9 +23,9 @@ from mvprune_service.control.log_mover import LogMover
 from mvprune_service.control.ownership import Ownership, key_of, read_marks
 from mvprune_service.db import attempt_logs, lifecycle, overview, records
 from mvprune_service.db.attempt_logs import CHUNK_BYTES, KEPT_BYTES, LONG_BYTES
-from mvprune_service.db.database import Database
-from mvprune_service.db.installation import Mark
-from mvprune_service.db.models import LONG_LOGS
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.installation import Mark
+from mvprune_service.db.tables.models import LONG_LOGS
 from mvprune_service.ids import JobName
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore, StoreUnavailable

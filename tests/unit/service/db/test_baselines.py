@@ -9,7 +9,7 @@ from tests.unit.service.db.test_teachers import SHA, School
 
 from mvprune.v1 import job_pb2
 from mvprune_service.api.access.errors import ApiError
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.stores.base import BlobStore
 
 

@@ -17,12 +17,13 @@ from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 from tests.waiting import PATIENCE
 
 from mvprune_migrations import HEAD
-from mvprune_service.db import overview, sqlite
-from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.outages import DatabaseUnavailable
-from mvprune_service.db.rows import ProjectRow
-from mvprune_service.db.server_models import PROJECTS
-from mvprune_service.db.statements import Query
+from mvprune_service.db import overview
+from mvprune_service.db.engine import sqlite
+from mvprune_service.db.engine.database import Database, Tx
+from mvprune_service.db.engine.outages import DatabaseUnavailable
+from mvprune_service.db.engine.statements import Query
+from mvprune_service.db.tables.rows import ProjectRow
+from mvprune_service.db.tables.server_models import PROJECTS
 from mvprune_service.fair import OWNER
 
 ADD = text("INSERT INTO projects (project, max_queued_jobs) VALUES (:project, 0)")

@@ -12,7 +12,7 @@ from mvprune_service.api.beats import Beats
 from mvprune_service.clock import SECOND
 from mvprune_service.control.pace import Pace
 from mvprune_service.db import leases
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.db.heartbeats import Beat, Renewed, heartbeats
 from mvprune_service.db.leases import Fence
 from mvprune_service.domain.leases import StaleLease

@@ -17,17 +17,17 @@ from alembic import command
 from sqlalchemy import text
 
 from mvprune_migrations import config_for
-from mvprune_service.db import integrity, opening
-from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.integrity import Count, Witness
-from mvprune_service.db.opening import CannotOpen, opened, prepare
+from mvprune_service.db.engine import integrity, opening
+from mvprune_service.db.engine.database import Database, Tx
+from mvprune_service.db.engine.integrity import Count, Witness
+from mvprune_service.db.engine.opening import CannotOpen, opened, prepare
 
 WAL_HEADER, FRAME_HEADER, PAGE = 32, 24, 4096
 # Commits a number of times, says how often it was answered, and dies without closing anything.
 WRITER = """
 import asyncio, os, sys
 from sqlalchemy import text
-from mvprune_service.db.opening import opened, prepare
+from mvprune_service.db.engine.opening import opened, prepare
 
 def add(tx, number):
     tx.conn.execute(text("INSERT INTO projects (project) VALUES (:p)"), {"p": f"p{number}"})

@@ -14,9 +14,9 @@ from tests.unit.service.conftest import Jobs, TestClock
 from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import attempt_logs, leases, lifecycle, records
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.models import ATTEMPTS, EVENTS, JOBS, LOGS, METRICS
+from mvprune_service.db.tables.models import ATTEMPTS, EVENTS, JOBS, LOGS, METRICS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.machine import IllegalTransition

@@ -21,8 +21,8 @@ from tests.waiting import PATIENCE, until
 
 from mvprune_migrations import HEAD, LOCK, SchemaMismatch, config_for, revisions, state, upgrade
 from mvprune_service.db.attempt_logs import LONG_BYTES
-from mvprune_service.db.database import Database
-from mvprune_service.db.schema import METADATA
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.tables.schema import METADATA
 
 RENAMED = {"teaches": "teacher_key"}
 FILLED = ("creator", "task", "model", "method", "rank_us", "priority", "ran_us", "accumulation_factor")
@@ -228,7 +228,7 @@ def test_a_revision_that_fails_changes_nothing(engine: Engine, next_revision: An
 
 def test_replicas_that_start_together_migrate_once(postgres: PostgresServer) -> None:
     url = postgres.create(empty=True)
-    start = "import sys; from mvprune_service.db.opening import migrate; migrate(sys.argv[1])"
+    start = "import sys; from mvprune_service.db.engine.opening import migrate; migrate(sys.argv[1])"
     with psycopg.connect(url.replace("+psycopg", "")) as first:
         first.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
         replicas = [subprocess.Popen([sys.executable, "-c", start, url]) for _ in range(2)]

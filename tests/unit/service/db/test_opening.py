@@ -20,9 +20,10 @@ import mvprune_migrations
 from mvprune.cli import main
 from mvprune_migrations import HEAD, config_for
 from mvprune_service.config import Settings
-from mvprune_service.db import opening, overview
-from mvprune_service.db.database import Database, sqlite_url
-from mvprune_service.db.opening import CannotOpen, opened, prepare
+from mvprune_service.db import overview
+from mvprune_service.db.engine import opening
+from mvprune_service.db.engine.database import Database, sqlite_url
+from mvprune_service.db.engine.opening import CannotOpen, opened, prepare
 from mvprune_service.secret import load_key
 from mvprune_service.service import Service
 from mvprune_service.startup import StartError
@@ -215,7 +216,7 @@ def test_what_is_no_database_is_said_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_missing_driver_is_named() -> None:
-    code = "import sys; sys.modules['psycopg'] = None; from mvprune_service.db.opening import migrate; "
+    code = "import sys; sys.modules['psycopg'] = None; from mvprune_service.db.engine.opening import migrate; "
     code += "migrate('postgresql://host/x')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "CannotOpen: PostgreSQL needs its driver: pip install 'mvprune[postgres]'" in done.stderr

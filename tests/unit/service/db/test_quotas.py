@@ -11,7 +11,7 @@ from tests.unit.service.conftest import Jobs
 
 from mvprune.v1 import job_pb2
 from mvprune_service.db import lifecycle, projects, quotas
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
 
 
 async def admitted(db: Database, quota: quotas.QueueQuota, jobs: Jobs, wanted: int, start: int = 0) -> int:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Table
 
 import mvprune_service
-from mvprune_service.db import models, rows, server_models, sweep_models, sweep_rows, upload_models, upload_rows
+from mvprune_service.db.tables import models, rows, server_models, sweep_models, sweep_rows, upload_models, upload_rows
 from mvprune_service.domain.machine import JobState
 
 TABLES: dict[type[NamedTuple], tuple[Table[Any], type]] = {

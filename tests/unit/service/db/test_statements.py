@@ -9,10 +9,10 @@ from sqlalchemy import Connection, bindparam, column, select, table
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 from tests.unit.service.conftest import Jobs
 
-from mvprune_service.db.database import Database, Tx
-from mvprune_service.db.models import JOBS
-from mvprune_service.db.rows import JobRow, UidRow
-from mvprune_service.db.statements import Insert, Query, fetch_all, fetch_one
+from mvprune_service.db.engine.database import Database, Tx
+from mvprune_service.db.engine.statements import Insert, Query, fetch_all, fetch_one
+from mvprune_service.db.tables.models import JOBS
+from mvprune_service.db.tables.rows import JobRow, UidRow
 from mvprune_service.domain.machine import JobState
 
 NAMED = select(JOBS).where(JOBS.c.job_id == bindparam("named"))

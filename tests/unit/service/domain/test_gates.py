@@ -17,7 +17,7 @@ from mvprune_service.api.checks.specs import Checker
 from mvprune_service.api.messages import mapping
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, lifecycle, records, teachers
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.domain import gates

@@ -18,11 +18,11 @@ from mvprune_service.changes import Changes
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.expander import Expander
 from mvprune_service.db import leases, lifecycle, records, sweep_records, teachers
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.quotas import QueueQuota
-from mvprune_service.db.rows import JobRow
-from mvprune_service.db.sweep_rows import ShownPointRow
+from mvprune_service.db.tables.rows import JobRow
+from mvprune_service.db.tables.sweep_rows import ShownPointRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.placement import Reserved

@@ -11,7 +11,7 @@ from tests.unit.service.conftest import ScriptedExecutor, TestClock
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db import lifecycle, records, teachers
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.ids import ArtifactName, JobName
 

@@ -8,7 +8,7 @@ from tests.unit.service.conftest import ScriptedExecutor
 
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.db import lifecycle, records
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
 
 from .gym import BASE, NAME, Gym
 

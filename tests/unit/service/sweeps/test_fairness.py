@@ -8,7 +8,7 @@ from tests.unit.service.conftest import ScriptedExecutor, TestClock
 from mvprune.v1 import job_pb2
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.db import leases, lifecycle
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.db.leases import Fence
 from mvprune_service.domain.machine import JobState
 from mvprune_service.executors.base import Capacity, Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.service.conftest import ScriptedExecutor
 
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 
 from .gym import BASE, Gym
 

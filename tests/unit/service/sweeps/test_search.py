@@ -9,7 +9,7 @@ import pytest
 from tests.unit.service.conftest import ScriptedExecutor
 
 from mvprune.v1 import job_pb2
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.search import most_steps
 from mvprune_service.points import ladder_of

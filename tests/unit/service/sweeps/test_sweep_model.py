@@ -21,7 +21,7 @@ from tests.unit.service.model_gate import Fault
 from tests.unit.service.test_model import empty
 
 from mvprune.v1 import sweep_pb2
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 
 from .gym import BASE
 from .model_sweeps import COMMANDS, OUTCOMES, PLANES, World

@@ -12,7 +12,7 @@ from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db import lifecycle
-from mvprune_service.db.database import Database, Tx
+from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.domain.machine import JobState
 from mvprune_service.ids import JobName
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.neighbours import store as store  # of each kind: nearer than the one that the other tests share
 
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.stores.base import BlobStore
 
 from ..conftest import ScriptedExecutor, TestClock

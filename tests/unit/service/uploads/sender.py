@@ -23,7 +23,7 @@ from mvprune_service.api.access.calls import Calls
 from mvprune_service.api.uploads import UploadServicer
 from mvprune_service.clock import Clock
 from mvprune_service.control.ownership import Ownership
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.db.uploads import Limits
 from mvprune_service.stores.base import BlobStore
 

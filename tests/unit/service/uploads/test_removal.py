@@ -14,8 +14,8 @@ from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.access.errors import ApiError
 from mvprune_service.control.ownership import Ownership, Standing, key_of, read_marks
 from mvprune_service.db import uploads
-from mvprune_service.db.database import Database
-from mvprune_service.db.installation import Mark
+from mvprune_service.db.engine.database import Database
+from mvprune_service.db.engine.installation import Mark
 from mvprune_service.db.overview import has_stored
 from mvprune_service.ids import UploadName
 from mvprune_service.stores.base import BlobStore

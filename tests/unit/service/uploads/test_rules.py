@@ -15,7 +15,7 @@ from mvprune_service.api.access import shares
 from mvprune_service.api.access.auth import Authenticator, digest
 from mvprune_service.clock import SECOND
 from mvprune_service.db import projects, tokens, uploads
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.ids import TokenName
 from mvprune_service.stores.base import BlobStore
 

@@ -10,7 +10,7 @@ import pytest
 
 from mvprune.sources.uploads import CHUNK_BYTES
 from mvprune.v1 import upload_pb2
-from mvprune_service.db.database import Database
+from mvprune_service.db.engine.database import Database
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.local import LocalStore
 

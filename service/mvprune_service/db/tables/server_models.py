@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, BigInteger, Column, Double, Index, Named, Table, Text, TypedColumns
 
-from mvprune_service.db.models import METADATA
+from mvprune_service.db.tables.models import METADATA
 
 
 class TokenColumns(TypedColumns):

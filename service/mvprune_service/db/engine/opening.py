@@ -13,11 +13,11 @@ from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 
 import mvprune_migrations
 from mvprune_migrations import SchemaMismatch
-from mvprune_service.db import integrity
-from mvprune_service.db.database import BadDatabase, Database, read_only_url, sqlite_file
-from mvprune_service.db.integrity import BadFile
-from mvprune_service.db.outages import is_away
-from mvprune_service.db.snapshot import is_empty
+from mvprune_service.db.engine import integrity
+from mvprune_service.db.engine.database import BadDatabase, Database, read_only_url, sqlite_file
+from mvprune_service.db.engine.integrity import BadFile
+from mvprune_service.db.engine.outages import is_away
+from mvprune_service.db.engine.snapshot import is_empty
 from mvprune_service.lock import CannotLock, lock
 
 
@@ -178,7 +178,7 @@ def _check_sessions(db: Database) -> None:
     """Raises CannotOpen for a pooler that shares the sessions of PostgreSQL."""
     if db.engine.dialect.name != "postgresql":
         return
-    from mvprune_service.db import postgres  # needs its driver
+    from mvprune_service.db.engine import postgres  # needs its driver
 
     if postgres.shares_sessions(db.engine):
         raise CannotOpen(
@@ -191,7 +191,7 @@ def _is_served(db: Database) -> bool:
     """Whether servers use it now. For SQLite this process has the lock already."""
     if db.engine.dialect.name != "postgresql":
         return False
-    from mvprune_service.db import postgres  # needs its driver
+    from mvprune_service.db.engine import postgres  # needs its driver
 
     return postgres.is_served(db.engine)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mvprune_service.db import server_models, sweep_models, upload_models
-from mvprune_service.db.models import METADATA
+from mvprune_service.db.tables import server_models, sweep_models, upload_models
+from mvprune_service.db.tables.models import METADATA
 
 __all__ = ["METADATA", "server_models", "sweep_models", "upload_models"]

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
-from mvprune_service.db.integrity import Count, Witness, check_uid
-from mvprune_service.db.statements import on_driver
+from mvprune_service.db.engine.integrity import Count, Witness, check_uid
+from mvprune_service.db.engine.statements import on_driver
 from mvprune_service.fair import FairQueue
 from mvprune_service.observability import metrics
 from mvprune_service.private_files import make_private

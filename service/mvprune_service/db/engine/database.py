@@ -15,9 +15,9 @@ from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
 from mvprune_service.clock import Clock, system_clock
-from mvprune_service.db.mailbox import Mailbox
-from mvprune_service.db.outages import DatabaseUnavailable, is_away
-from mvprune_service.db.sqlite import Sqlite
+from mvprune_service.db.engine.mailbox import Mailbox
+from mvprune_service.db.engine.outages import DatabaseUnavailable, is_away
+from mvprune_service.db.engine.sqlite import Sqlite
 from mvprune_service.failpoints import failpoint
 from mvprune_service.fair import OWNER, FairThreads
 
@@ -254,7 +254,7 @@ def _open(url: URL) -> Backend:
     if url.drivername == "sqlite":
         return Sqlite(url, _READERS)
     try:
-        from mvprune_service.db.postgres import Postgres
+        from mvprune_service.db.engine.postgres import Postgres
     except ModuleNotFoundError as error:
         raise BadDatabase("PostgreSQL needs its driver: pip install 'mvprune[postgres]'") from error
     return Postgres(url, _READERS)

@@ -20,7 +20,7 @@ import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 
-from mvprune_service.db.outages import DatabaseUnavailable, is_rolled_back, is_transient
+from mvprune_service.db.engine.outages import DatabaseUnavailable, is_rolled_back, is_transient
 from mvprune_service.fair import FairThreads
 from mvprune_service.observability import metrics
 

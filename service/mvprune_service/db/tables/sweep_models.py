@@ -18,7 +18,7 @@ from sqlalchemy import (
     TypedColumns,
 )
 
-from mvprune_service.db.models import METADATA, Member
+from mvprune_service.db.tables.models import METADATA, Member
 from mvprune_service.domain.sweeping import SweepState
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from mvprune.sources.uploads import Kind
-from mvprune_service.db.models import METADATA, Member
+from mvprune_service.db.tables.models import METADATA, Member
 
 _OF_UPLOAD = (["project", "digest"], ["uploads.project", "uploads.digest"])
 

@@ -1,0 +1,1 @@
+"""The database itself: SQLite or PostgreSQL, how it is opened, asked and copied."""
