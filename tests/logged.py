@@ -15,7 +15,7 @@ from mvprune_service.clock import SECOND
 from mvprune_service.db import attempt_logs, leases
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.tables.models import LOG_CHUNKS, LOGS
+from mvprune_service.db.tables.attempts import LOG_CHUNKS, LOGS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.domain.retries import Failure

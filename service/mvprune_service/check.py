@@ -15,9 +15,10 @@ from mvprune_service.control.ownership import Standing, compare, is_used_store, 
 from mvprune_service.db.engine import opening
 from mvprune_service.db.engine.installation import installation
 from mvprune_service.db.overview import has_stored
-from mvprune_service.db.tables.models import ARTIFACTS, CHECKPOINTS, LOG_CHUNKS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.attempts import CHECKPOINTS, LOG_CHUNKS
 from mvprune_service.db.tables.schema import METADATA
-from mvprune_service.db.tables.upload_models import UPLOAD_CHUNKS
+from mvprune_service.db.tables.uploads import UPLOAD_CHUNKS
 from mvprune_service.observability.logs import redact
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable

@@ -9,7 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, create_engine, select
 
-from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, REQUESTS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.attempts import ATTEMPTS
+from mvprune_service.db.tables.jobs import EVENTS, JOBS, REQUESTS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, TRANSITIONS, Command, JobState
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import verify

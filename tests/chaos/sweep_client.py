@@ -10,8 +10,8 @@ import grpc
 from sqlalchemy import create_engine, select
 
 from mvprune.v1 import sweep_pb2, sweep_pb2_grpc
-from mvprune_service.db.tables.models import JOBS
-from mvprune_service.db.tables.sweep_models import POINTS, SWEEP_EVENTS, SWEEPS
+from mvprune_service.db.tables.jobs import JOBS
+from mvprune_service.db.tables.sweeps import POINTS, SWEEP_EVENTS, SWEEPS
 from mvprune_service.domain.machine import TERMINAL
 
 from .counts import COUNTS

@@ -22,8 +22,9 @@ from mvprune.cli import main
 from mvprune_service.backup.references import is_content
 from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.control.collector import GRACE_US
-from mvprune_service.db.tables.models import ARTIFACTS, JOBS
-from mvprune_service.db.tables.server_models import QUARANTINE
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.jobs import JOBS
+from mvprune_service.db.tables.server import QUARANTINE
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import blob_key, verify
 

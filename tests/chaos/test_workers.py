@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Select, create_engine, select
 
 from mvprune.v1 import job_pb2
-from mvprune_service.db.tables.models import ATTEMPTS, CHECKPOINTS
+from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import read_marker
 

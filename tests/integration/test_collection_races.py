@@ -21,7 +21,7 @@ from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.control.collector import _PARTS, GRACE_US, Collector
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db.engine.database import Database, Tx
-from mvprune_service.db.tables.models import ARTIFACTS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import blob_key, publish, verify

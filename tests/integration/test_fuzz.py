@@ -36,7 +36,8 @@ from mvprune.v1 import (
     worker_pb2,
 )
 from mvprune_service.config import Settings
-from mvprune_service.db.tables.models import ARTIFACTS, JOBS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.secret import attempt_secret, load_key
 from mvprune_service.service import Service
 from mvprune_service.stores import open_store

@@ -19,7 +19,7 @@ from mvprune_service.db.engine import postgres as backend
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.db.quotas import QueueQuota
-from mvprune_service.db.tables.server_models import PROJECTS
+from mvprune_service.db.tables.server import PROJECTS
 
 from ..neighbours import PostgresServer
 from ..waiting import PATIENCE, until_true

@@ -32,7 +32,7 @@ from mvprune_service.control.expander import Expander
 from mvprune_service.db import sweep_records
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.quotas import QueueQuota
-from mvprune_service.db.tables.sweep_models import POINTS
+from mvprune_service.db.tables.sweeps import POINTS
 from mvprune_service.ids import SweepName
 
 PARENT, NAME = "projects/bench", "projects/bench/sweeps/s0"

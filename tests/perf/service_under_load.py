@@ -23,7 +23,7 @@ from mvprune_service.db import leases, lifecycle
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.engine.opening import prepare
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.tables.models import EVENTS, JOBS
+from mvprune_service.db.tables.jobs import EVENTS, JOBS
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.ids import AttemptName, new_uid

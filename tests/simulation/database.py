@@ -15,7 +15,7 @@ import mvprune_migrations
 from mvprune_service.clock import system_clock
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.engine.outages import DatabaseUnavailable
-from mvprune_service.db.tables.server_models import INSTALLATION
+from mvprune_service.db.tables.server import INSTALLATION
 
 from .loop import is_blocking
 from .wire import CURRENT, Wire

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Table
 
-from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS, JOBS, LOG_CHUNKS, LOGS, METRICS
-from mvprune_service.db.tables.sweep_models import POINTS, SWEEP_EVENTS, SWEEPS
-from mvprune_service.db.tables.upload_models import JOB_UPLOADS, UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOADS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS, LOG_CHUNKS, LOGS, METRICS
+from mvprune_service.db.tables.jobs import EVENTS, JOBS
+from mvprune_service.db.tables.sweeps import POINTS, SWEEP_EVENTS, SWEEPS
+from mvprune_service.db.tables.uploads import JOB_UPLOADS, UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOADS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS
 
 Rows = Mapping[Any, Any]

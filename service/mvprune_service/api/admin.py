@@ -20,7 +20,7 @@ from mvprune_service.api.messages.pagination import make_page, page_size, read_t
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import projects, tokens
 from mvprune_service.db.engine.database import Database
-from mvprune_service.db.tables.rows import TokenRow
+from mvprune_service.db.tables.server import TokenRow
 
 ServerStatus = Callable[[], Awaitable[admin_pb2.ServerStatus]]
 

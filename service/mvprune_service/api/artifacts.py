@@ -17,7 +17,7 @@ from mvprune_service.api.messages.pagination import make_page, page_size, read_t
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import records
 from mvprune_service.db.engine.database import Database
-from mvprune_service.db.tables.rows import ArtifactRow
+from mvprune_service.db.tables.artifacts import ArtifactRow
 from mvprune_service.stores.base import BlobStore, ObjectNotFound
 from mvprune_service.stores.layout import blob_key, manifest_key
 

@@ -31,7 +31,7 @@ from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, records
 from mvprune_service.db.engine.database import Database, Tx
-from mvprune_service.db.tables.rows import JobRow
+from mvprune_service.db.tables.jobs import JobRow
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, Command, IllegalTransition, transition
 from mvprune_service.observability import traces
 

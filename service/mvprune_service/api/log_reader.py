@@ -8,7 +8,7 @@ from mvprune_service.api.access.errors import ApiError
 from mvprune_service.api.access.threads import Threads
 from mvprune_service.db import attempt_logs
 from mvprune_service.db.engine.database import Database
-from mvprune_service.db.tables.rows import LogChunkRow
+from mvprune_service.db.tables.attempts import LogChunkRow
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.layout import ArtifactCorrupt
 from mvprune_service.stores.log_chunks import log_chunk_key, read_log_chunk

@@ -27,7 +27,7 @@ from mvprune_service.data_checks import DataChecks
 from mvprune_service.db import estimates, lifecycle, masks, quotas, records, teachers
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob
-from mvprune_service.db.tables.rows import JobRow
+from mvprune_service.db.tables.jobs import JobRow
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.domain.density import fill_density
 from mvprune_service.executors.base import Capacity, Executor

@@ -29,7 +29,7 @@ from mvprune_service.data_checks import SECONDS, DataChecks
 from mvprune_service.db import estimates, lifecycle, masks, sweep_records, sweeps, teachers
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.sweeps import NewSweep
-from mvprune_service.db.tables.sweep_rows import SweepRow
+from mvprune_service.db.tables.sweeps import SweepRow
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.executors.base import Capacity
 from mvprune_service.points import NewPoint

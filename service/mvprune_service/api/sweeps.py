@@ -28,7 +28,7 @@ from mvprune_service.api.sweep_creation import SweepCreation, policy_with_defaul
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.db import lifecycle, sweep_records, sweeps
 from mvprune_service.db.engine.database import Database, Tx
-from mvprune_service.db.tables.sweep_rows import SweepRow
+from mvprune_service.db.tables.sweeps import SweepRow
 from mvprune_service.domain.sweeping import ENDED, IllegalSweepCommand
 
 T = TypeVar("T")

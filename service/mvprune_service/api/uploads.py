@@ -28,7 +28,7 @@ from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import uploads
 from mvprune_service.db.engine.database import Database
-from mvprune_service.db.tables.upload_rows import ChunkRow, ListedUploadRow, UploadRow
+from mvprune_service.db.tables.uploads import ChunkRow, ListedUploadRow, UploadRow
 from mvprune_service.db.upload_uses import count_users
 from mvprune_service.fair import OWNER
 from mvprune_service.stores.base import BlobStore, StoreFull

@@ -27,8 +27,8 @@ from mvprune_service.db import attempt_logs, leases, records, upload_uses, uploa
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.heartbeats import Beat
 from mvprune_service.db.leases import WORKER, Fence
-from mvprune_service.db.tables.rows import JobRow
-from mvprune_service.db.tables.upload_rows import ChunkRow
+from mvprune_service.db.tables.jobs import JobRow
+from mvprune_service.db.tables.uploads import ChunkRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.leases import version_problem
 from mvprune_service.domain.machine import JobState

@@ -25,7 +25,9 @@ from mvprune_service.backup.archive import Archive, Contents, Progress, Stored, 
 from mvprune_service.backup.references import Reference, referenced
 from mvprune_service.config import CommandFailed, Settings, command_settings
 from mvprune_service.db.engine import opening, snapshot
-from mvprune_service.db.tables.models import ARTIFACTS, CHECKPOINTS, JOBS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.attempts import CHECKPOINTS
+from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.domain.machine import JobState
 from mvprune_service.secret import BadKey, load_key
 from mvprune_service.stores import open_store

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
-from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, LOG_CHUNKS
-from mvprune_service.db.tables.upload_models import UPLOAD_CHUNKS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS, LOG_CHUNKS
+from mvprune_service.db.tables.uploads import UPLOAD_CHUNKS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS
 from mvprune_service.stores.base import Readable
 from mvprune_service.stores.checkpoints import checkpoint_prefix

@@ -17,7 +17,7 @@ from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import leases, records
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.engine.outages import DatabaseUnavailable
-from mvprune_service.db.tables.rows import Live
+from mvprune_service.db.tables.attempts import Live
 from mvprune_service.domain.dispatch import Problem, react
 from mvprune_service.domain.placement import Reserved, workers_of
 from mvprune_service.executors.base import Executor, ExecutorUnavailable, Launch, LaunchRefused

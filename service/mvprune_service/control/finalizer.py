@@ -14,7 +14,7 @@ from mvprune_service.control.loop import for_each
 from mvprune_service.db import leases, records
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.tables.rows import Live
+from mvprune_service.db.tables.attempts import Live
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.retries import Failure

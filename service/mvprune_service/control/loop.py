@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.db.engine.outages import DatabaseUnavailable
-from mvprune_service.db.tables.rows import Live
+from mvprune_service.db.tables.attempts import Live
 from mvprune_service.observability import metrics
 from mvprune_service.observability.logs import SUBJECT
 from mvprune_service.observability.probes import Problems, words

@@ -21,7 +21,7 @@ from mvprune_service.control.processes import keep_output
 from mvprune_service.db import leases, records
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.tables.rows import Live
+from mvprune_service.db.tables.attempts import Live
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.machine import AttemptState, JobState
 from mvprune_service.domain.outputs import last_line

@@ -14,8 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import fetch_one
-from mvprune_service.db.tables.models import ATTEMPTS, LOG_CHUNKS, LOGS, LONG_LOGS
-from mvprune_service.db.tables.rows import AttemptRow, LogChunkRow
+from mvprune_service.db.tables.attempts import ATTEMPTS, LOG_CHUNKS, LOGS, LONG_LOGS, AttemptRow, LogChunkRow
 
 LOG_CAP = 64 << 20  # bytes that an attempt may log; the rest is dropped
 KEPT_BYTES = 16 << 10  # of the end of a log, which the database keeps

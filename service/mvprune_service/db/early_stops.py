@@ -10,8 +10,9 @@ from mvprune.data.run_length import default_cooldown
 from mvprune.data.tasks import LOSSES, get_task
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.db import sweep_records
-from mvprune_service.db.tables.models import JOBS, METRICS
-from mvprune_service.db.tables.sweep_rows import PointRow
+from mvprune_service.db.tables.attempts import METRICS
+from mvprune_service.db.tables.jobs import JOBS
+from mvprune_service.db.tables.sweeps import PointRow
 from mvprune_service.domain.early_stop import Curve, hopeless
 from mvprune_service.domain.run_length import preset_of
 from mvprune_service.domain.sweeping import PointState

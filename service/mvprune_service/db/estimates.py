@@ -16,7 +16,8 @@ from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import teachers
 from mvprune_service.db.engine.statements import fetch_all
-from mvprune_service.db.tables.models import JOBS, METRICS
+from mvprune_service.db.tables.attempts import METRICS
+from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.placement import together
 from mvprune_service.domain.teaching import can_teach

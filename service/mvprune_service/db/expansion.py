@@ -24,7 +24,7 @@ from mvprune_service.db.proposals import propose
 from mvprune_service.db.quotas import QueueFull, QueueQuota
 from mvprune_service.db.reuse import reusable
 from mvprune_service.db.sweep_results import keep_results, recommendation_of, result_of, verdict_of
-from mvprune_service.db.tables.sweep_rows import PointRow, SweepRow
+from mvprune_service.db.tables.sweeps import PointRow, SweepRow
 from mvprune_service.db.teachers import NoTeacher
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import TERMINAL, JobState

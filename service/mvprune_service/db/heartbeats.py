@@ -14,7 +14,8 @@ from sqlalchemy import Connection, and_, bindparam, select, tuple_, update
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import fetch_all
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.tables.models import ATTEMPTS, JOBS
+from mvprune_service.db.tables.attempts import ATTEMPTS
+from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.domain.leases import StaleLease, check_claimed, check_fence, is_renewed
 from mvprune_service.domain.machine import AttemptState, JobState
 

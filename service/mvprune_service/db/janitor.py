@@ -13,8 +13,10 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or
 
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.leases import KEPT_CHECKPOINTS, NEWEST_CHECKPOINT
-from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS, JobColumns
-from mvprune_service.db.tables.sweep_models import SWEEP_REQUESTS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS
+from mvprune_service.db.tables.jobs import JOBS, REQUESTS, JobColumns
+from mvprune_service.db.tables.sweeps import SWEEP_REQUESTS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
 
 

@@ -1,6 +1,6 @@
 """Orders of lists of jobs: their keys, and the statements' clauses for a page that begins after a key.
 
-Each order has an index that begins with the project: see models.py. An index has only the jobs with a value. Those
+Each order has an index that begins with the project: see tables/jobs.py. An index has only the jobs with a value. Those
 without are read by age. Labels are rows of their own table, whose index has the value and the uid, which sorts by age.
 """
 
@@ -14,8 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import Column, select, tuple_
 
-from mvprune_service.db.tables.models import JOBS, LABELS
-from mvprune_service.db.tables.rows import JobRow
+from mvprune_service.db.tables.jobs import JOBS, LABELS, JobRow
 
 _AGE = (JOBS.c.create_us, JOBS.c.uid)
 _COLUMNS: dict[str, Column[Any] | None] = {

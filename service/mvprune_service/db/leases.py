@@ -27,8 +27,9 @@ from mvprune_service.db.lifecycle import (
     touch,
 )
 from mvprune_service.db.sweep_results import take_in_late
-from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS
-from mvprune_service.db.tables.rows import AttemptRow, CheckpointRow, JobRow
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS, AttemptRow, CheckpointRow
+from mvprune_service.db.tables.jobs import EVENTS, JobRow
 from mvprune_service.domain import gates, times
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.leases import StaleLease, check_claimed, check_fence, is_claimed

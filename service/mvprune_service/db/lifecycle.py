@@ -17,8 +17,8 @@ from sqlalchemy import delete, insert, select, update
 from mvprune.v1 import job_pb2
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import Insert, fetch_one
-from mvprune_service.db.tables.models import ATTEMPTS, CHECKPOINTS, EVENTS, JOBS, LABELS, REQUESTS
-from mvprune_service.db.tables.rows import AttemptRow, EventRow, JobRow, RequestRow
+from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS, AttemptRow
+from mvprune_service.db.tables.jobs import EVENTS, JOBS, LABELS, REQUESTS, EventRow, JobRow, RequestRow
 from mvprune_service.db.upload_uses import use_in_job
 from mvprune_service.domain import times
 from mvprune_service.domain.failures import RULES, FailureReason

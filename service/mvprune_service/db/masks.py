@@ -19,7 +19,7 @@ from mvprune.v1 import job_pb2
 from mvprune_service import ids
 from mvprune_service.db import records
 from mvprune_service.db.lifecycle import NewJob
-from mvprune_service.db.tables.rows import JobRow
+from mvprune_service.db.tables.jobs import JobRow
 from mvprune_service.domain.machine import JobState
 
 FIELD = "job.spec.locked_mask.mask_from.job"

@@ -10,8 +10,10 @@ from sqlalchemy import Connection, column, func, or_, select, table, text, updat
 
 from mvprune_service.clock import SECOND
 from mvprune_service.db.engine.database import Tx
-from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, LOG_CHUNKS, LONG_LOGS
-from mvprune_service.db.tables.upload_models import UPLOAD_CHUNKS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS, LOG_CHUNKS, LONG_LOGS
+from mvprune_service.db.tables.jobs import JOBS
+from mvprune_service.db.tables.uploads import UPLOAD_CHUNKS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState
 from mvprune_service.domain.times import PRIORITY_POINT

@@ -15,8 +15,8 @@ from mvprune_service.db import leases, lifecycle
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import Query, fetch_all
 from mvprune_service.db.records import IS_LIVE
-from mvprune_service.db.tables.models import ATTEMPTS, JOBS
-from mvprune_service.db.tables.rows import QueuedRow, ReservedRow, UidRow
+from mvprune_service.db.tables.attempts import ATTEMPTS, ReservedRow
+from mvprune_service.db.tables.jobs import JOBS, QueuedRow, UidRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import AttemptState, JobState, Wait
 from mvprune_service.domain.placement import GpuLimits, Placement, Reserved, Room, resolve

@@ -10,10 +10,11 @@ from sqlalchemy import Connection, delete, func, insert, literal_column, select,
 from mvprune_service.db import uploads
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import fetch_all
-from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, JOBS
-from mvprune_service.db.tables.rows import ProjectRow
-from mvprune_service.db.tables.server_models import PROJECTS, TOKENS
-from mvprune_service.db.tables.upload_models import UPLOADS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.attempts import ATTEMPTS
+from mvprune_service.db.tables.jobs import JOBS
+from mvprune_service.db.tables.server import PROJECTS, TOKENS, ProjectRow
+from mvprune_service.db.tables.uploads import UPLOADS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
 
 _OPERATORS = "-"

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from mvprune_service.db.engine.database import Tx
-from mvprune_service.db.tables.server_models import QUARANTINE
+from mvprune_service.db.tables.server import QUARANTINE
 from mvprune_service.stores.base import Entry
 from mvprune_service.stores.layout import MANIFESTS
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, bindparam, func, select
 
 from mvprune_service.db.engine.statements import Query
-from mvprune_service.db.tables.models import JOBS
-from mvprune_service.db.tables.rows import ProjectRow
-from mvprune_service.db.tables.server_models import PROJECTS
+from mvprune_service.db.tables.jobs import JOBS
+from mvprune_service.db.tables.server import PROJECTS, ProjectRow
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.placement import GpuLimits
 

@@ -11,8 +11,9 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, inser
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import Query, fetch_all, fetch_one
 from mvprune_service.db.job_order import LabelOrder, Order
-from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, EVENTS, JOBS, METRICS, REQUESTS
-from mvprune_service.db.tables.rows import ArtifactRow, AttemptRow, EventRow, JobRow, Live, MetricRow, RequestRow
+from mvprune_service.db.tables.artifacts import ARTIFACTS, ArtifactRow
+from mvprune_service.db.tables.attempts import ATTEMPTS, METRICS, AttemptRow, Live, MetricRow
+from mvprune_service.db.tables.jobs import EVENTS, JOBS, REQUESTS, EventRow, JobRow, RequestRow
 from mvprune_service.domain.dispatch import DUE_ATTEMPT, DUE_JOB
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, JobState
 from mvprune_service.ids import ArtifactName, AttemptName, JobName

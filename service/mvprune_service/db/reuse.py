@@ -8,8 +8,7 @@ import mvprune
 from mvprune.v1 import job_pb2
 from mvprune_service.db import lifecycle, records, teachers
 from mvprune_service.db.engine.statements import fetch_all
-from mvprune_service.db.tables.models import JOBS
-from mvprune_service.db.tables.rows import JobRow
+from mvprune_service.db.tables.jobs import JOBS, JobRow
 from mvprune_service.domain.machine import JobState
 from mvprune_service.ids import ArtifactName
 

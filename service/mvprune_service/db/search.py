@@ -10,7 +10,7 @@ from mvprune.spec.cells import DENSITY, SEED
 from mvprune.sweep.analysis import group_key, without_seed
 from mvprune.sweep.verdict import Question, outcome, passes
 from mvprune.v1 import sweep_pb2
-from mvprune_service.db.tables.sweep_rows import PointRow
+from mvprune_service.db.tables.sweeps import PointRow
 from mvprune_service.domain.cells import grid
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.search import next_step

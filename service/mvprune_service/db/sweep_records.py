@@ -10,9 +10,19 @@ from sqlalchemy import Connection, Select, bindparam, func, select, tuple_
 
 from mvprune.v1 import sweep_pb2
 from mvprune_service.db.engine.statements import Query, fetch_all, fetch_one
-from mvprune_service.db.tables.models import ATTEMPTS, JOBS, JobColumns
-from mvprune_service.db.tables.sweep_models import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS, SWEEPS
-from mvprune_service.db.tables.sweep_rows import PointRow, ShownPointRow, SweepEventRow, SweepRequestRow, SweepRow
+from mvprune_service.db.tables.attempts import ATTEMPTS
+from mvprune_service.db.tables.jobs import JOBS, JobColumns
+from mvprune_service.db.tables.sweeps import (
+    POINTS,
+    SWEEP_EVENTS,
+    SWEEP_REQUESTS,
+    SWEEPS,
+    PointRow,
+    ShownPointRow,
+    SweepEventRow,
+    SweepRequestRow,
+    SweepRow,
+)
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.sweeping import ENDED, PointState, Reason, SweepState, point_state
 from mvprune_service.ids import SweepName

@@ -13,8 +13,8 @@ from mvprune_service.db import records, sweep_records, sweeps
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.lifecycle import canonical
 from mvprune_service.db.proposals import propose
-from mvprune_service.db.tables.rows import JobRow
-from mvprune_service.db.tables.sweep_rows import PointRow, SweepRow
+from mvprune_service.db.tables.jobs import JobRow
+from mvprune_service.db.tables.sweeps import PointRow, SweepRow
 from mvprune_service.domain.gates import observations
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.sweeping import ENDED, with_late_result

@@ -17,9 +17,8 @@ from mvprune_service.db import lifecycle, sweep_records
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import fetch_one
 from mvprune_service.db.lifecycle import EtagMismatch, NotTerminal, canonical
-from mvprune_service.db.tables.models import JOBS, JobColumns
-from mvprune_service.db.tables.sweep_models import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS, SWEEPS
-from mvprune_service.db.tables.sweep_rows import SweepRow
+from mvprune_service.db.tables.jobs import JOBS, JobColumns
+from mvprune_service.db.tables.sweeps import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS, SWEEPS, SweepRow
 from mvprune_service.db.upload_uses import use_in_sweep
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.machine import TERMINAL

@@ -24,8 +24,7 @@ from mvprune_service.db import lifecycle
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import Query, fetch_one
 from mvprune_service.db.lifecycle import NewJob
-from mvprune_service.db.tables.models import JOBS, JobColumns
-from mvprune_service.db.tables.rows import JobRow, UidRow
+from mvprune_service.db.tables.jobs import JOBS, JobColumns, JobRow, UidRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import TERMINAL, JobState, Wait
 from mvprune_service.domain.teaching import Resolution, can_teach, resolve

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mvprune.sweep.tickets.study import key_of
 from mvprune.v1 import sweep_pb2
-from mvprune_service.db.tables.sweep_rows import PointRow
+from mvprune_service.db.tables.sweeps import PointRow
 from mvprune_service.domain.tickets import next_runs
 from mvprune_service.points import Proposal
 from mvprune_service.ticket_points import point_of, study_of

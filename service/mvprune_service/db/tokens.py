@@ -6,8 +6,7 @@ from sqlalchemy import Connection, and_, bindparam, or_, select, tuple_, update
 
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import Insert, Query, fetch_all, fetch_one
-from mvprune_service.db.tables.rows import TokenRow
-from mvprune_service.db.tables.server_models import TOKENS
+from mvprune_service.db.tables.server import TOKENS, TokenRow
 from mvprune_service.ids import TokenName
 
 _WITH_SECRET = Query(TokenRow, select(TOKENS).where(TOKENS.c.secret_sha256 == bindparam("sha256")))

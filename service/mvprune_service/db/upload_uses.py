@@ -10,11 +10,10 @@ from mvprune.sources.uploads import is_upload, parse
 from mvprune.v1 import job_pb2
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import fetch_all
-from mvprune_service.db.tables.models import ARTIFACTS, JOBS
-from mvprune_service.db.tables.rows import JobRow
-from mvprune_service.db.tables.sweep_models import SWEEPS
-from mvprune_service.db.tables.upload_models import JOB_UPLOADS, SWEEP_UPLOADS, UPLOADS
-from mvprune_service.db.tables.upload_rows import UploadRow
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.jobs import JOBS, JobRow
+from mvprune_service.db.tables.sweeps import SWEEPS
+from mvprune_service.db.tables.uploads import JOB_UPLOADS, SWEEP_UPLOADS, UPLOADS, UploadRow
 from mvprune_service.domain.uploading import references
 from mvprune_service.ids import JobName, SweepName, UploadName
 

@@ -20,8 +20,16 @@ from mvprune_service.clock import SECOND
 from mvprune_service.db import quotas
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import fetch_all, fetch_one
-from mvprune_service.db.tables.upload_models import UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOAD_TOTALS, UPLOADS
-from mvprune_service.db.tables.upload_rows import ChunkRow, ListedUploadRow, UploadRow, UploadTotalRow
+from mvprune_service.db.tables.uploads import (
+    UPLOAD_CHUNKS,
+    UPLOAD_PARTS,
+    UPLOAD_TOTALS,
+    UPLOADS,
+    ChunkRow,
+    ListedUploadRow,
+    UploadRow,
+    UploadTotalRow,
+)
 from mvprune_service.db.upload_uses import USES, names_of_users
 from mvprune_service.ids import UploadName, new_uid
 

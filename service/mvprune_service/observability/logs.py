@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from google.protobuf.message import Message
 
 from mvprune_service import ids
-from mvprune_service.db.tables.rows import JobRow
+from mvprune_service.db.tables.jobs import JobRow
 
 # The subject of the current task: a request, or an object with the rows `job` and `attempt`. Read only when a line is
 # written.

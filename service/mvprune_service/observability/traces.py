@@ -8,7 +8,7 @@ from sqlalchemy import Connection, select
 
 from mvprune.common.tracing import TRACEPARENT
 from mvprune_service.api.access.peers import Origin, given_with
-from mvprune_service.db.tables.models import EVENTS
+from mvprune_service.db.tables.jobs import EVENTS
 
 _FORM = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 

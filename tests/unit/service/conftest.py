@@ -13,7 +13,7 @@ from mvprune.v1 import job_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, records
 from mvprune_service.db.engine.database import Database, Tx
-from mvprune_service.db.tables.rows import Live
+from mvprune_service.db.tables.attempts import Live
 from mvprune_service.executors.base import (
     Capacity,
     ExecutorUnavailable,

@@ -12,7 +12,9 @@ from typing import Any
 from sqlalchemy import Engine, Row, func, select
 
 from mvprune.v1 import job_pb2
-from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, EVENTS, JOBS, LOG_CHUNKS, LOGS, METRICS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS, LOG_CHUNKS, LOGS, METRICS
+from mvprune_service.db.tables.jobs import EVENTS, JOBS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, TRANSITIONS, Command, JobState
 from mvprune_service.stores.checkpoints import checkpoint_prefix

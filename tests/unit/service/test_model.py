@@ -25,7 +25,7 @@ from mvprune.v1 import job_pb2
 from mvprune_service.db import attempt_logs
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.tables.schema import METADATA
-from mvprune_service.db.tables.server_models import INSTALLATION
+from mvprune_service.db.tables.server import INSTALLATION
 
 from .model_gate import Fault
 from .model_worker import ACTIONS

@@ -28,8 +28,8 @@ from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.engine.installation import Mark
 from mvprune_service.db.engine.integrity import Witness
 from mvprune_service.db.engine.opening import opened, prepare
-from mvprune_service.db.tables.models import ARTIFACTS
-from mvprune_service.db.tables.upload_models import UPLOAD_CHUNKS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.uploads import UPLOAD_CHUNKS
 from mvprune_service.service import Service
 from mvprune_service.startup import StartError
 from mvprune_service.stores.base import BlobStore

@@ -30,7 +30,7 @@ from mvprune_service.api.access.principal import EVERY_PROJECT, Principal, Scope
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import tokens
 from mvprune_service.db.engine.database import Database
-from mvprune_service.db.tables.rows import TokenRow
+from mvprune_service.db.tables.server import TokenRow
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from mvprune_service.api.access.threads import Threads
 from mvprune_service.db import uploads
 from mvprune_service.db.engine.database import Database
-from mvprune_service.db.tables.upload_rows import ChunkRow
+from mvprune_service.db.tables.uploads import ChunkRow
 from mvprune_service.stores.base import BlobStore, ObjectNotFound
 from mvprune_service.stores.layout import upload_key
 

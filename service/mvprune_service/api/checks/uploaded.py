@@ -27,7 +27,7 @@ from mvprune.sources.uploads import CHUNK_BYTES, File, Kind, Reference, is_not_s
 from mvprune_service.api.checks.lost_chunks import LostChunks
 from mvprune_service.db import uploads
 from mvprune_service.db.engine.database import Database
-from mvprune_service.db.tables.upload_rows import ChunkRow, UploadRow
+from mvprune_service.db.tables.uploads import ChunkRow, UploadRow
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.ids import UploadName
 from mvprune_service.stores.base import BlobStore, ObjectNotFound

@@ -23,7 +23,7 @@ from mvprune.common.suggestions import did_you_mean
 from mvprune_service.api.access.errors import Violation, bad, invalid
 from mvprune_service.clock import SECOND
 from mvprune_service.db.job_order import ORDERS, LabelOrder, Order
-from mvprune_service.db.tables.models import JOBS, LABELS
+from mvprune_service.db.tables.jobs import JOBS, LABELS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 

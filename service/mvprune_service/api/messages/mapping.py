@@ -7,8 +7,9 @@ from sqlalchemy import LargeBinary
 
 from mvprune.sources.known_models import ModelSize
 from mvprune.v1 import artifact_pb2, job_pb2
-from mvprune_service.db.tables.models import JOBS
-from mvprune_service.db.tables.rows import ArtifactRow, AttemptRow, EventRow, JobRow, MetricRow
+from mvprune_service.db.tables.artifacts import ArtifactRow
+from mvprune_service.db.tables.attempts import AttemptRow, MetricRow
+from mvprune_service.db.tables.jobs import JOBS, EventRow, JobRow
 from mvprune_service.ids import ArtifactName, AttemptName, JobName, SweepName
 
 MANIFEST = "manifest.json"

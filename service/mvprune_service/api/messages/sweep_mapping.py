@@ -11,7 +11,7 @@ from google.protobuf.struct_pb2 import Struct
 from mvprune.v1 import artifact_pb2, job_pb2, sweep_pb2
 from mvprune_service.api.messages.mapping import timestamp
 from mvprune_service.db.sweep_records import Usage
-from mvprune_service.db.tables.sweep_rows import PointRow, ShownPointRow, SweepEventRow, SweepRow
+from mvprune_service.db.tables.sweeps import PointRow, ShownPointRow, SweepEventRow, SweepRow
 from mvprune_service.domain.sweeping import PointState
 from mvprune_service.ids import JobName
 

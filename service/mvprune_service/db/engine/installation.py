@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, select, update
 
 from mvprune_service.db.engine.database import Tx
-from mvprune_service.db.tables.server_models import INSTALLATION, QUARANTINE
+from mvprune_service.db.tables.server import INSTALLATION, QUARANTINE
 
 _REMEMBERED = 64  # tokens: a mark that a replica was slow to write is still known
 

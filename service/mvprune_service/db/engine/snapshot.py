@@ -35,9 +35,9 @@ from sqlalchemy.types import TypeEngine
 import mvprune_migrations
 from mvprune_service.db.engine.database import Database, read_only_url, sqlite_url
 from mvprune_service.db.engine.installation import Installation, installation
-from mvprune_service.db.tables.models import Member
+from mvprune_service.db.tables.base import Member
 from mvprune_service.db.tables.schema import METADATA
-from mvprune_service.db.tables.server_models import INSTALLATION, QUARANTINE
+from mvprune_service.db.tables.server import INSTALLATION, QUARANTINE
 
 _ROWS = 200  # at a time: a row of a log may have a megabyte
 _LIMITS = ("statement_timeout", "idle_in_transaction_session_timeout")  # of PostgreSQL, meant for short transactions

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Executable, Select, Table, insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
-R = TypeVar("R", bound=NamedTuple)  # a type of rows.py
+R = TypeVar("R", bound=NamedTuple)  # a row of db/tables
 _Processor = Callable[[Any], Any]
 _NO_VALUES: Mapping[str, Any] = {}
 

@@ -12,7 +12,7 @@ from tests.waiting import PATIENCE
 from mvprune.v1 import artifact_pb2
 from mvprune_service.api.artifacts import ArtifactServicer
 from mvprune_service.db.engine.database import Database, Tx
-from mvprune_service.db.tables.models import ARTIFACTS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
 
 SHA256 = "a" * 64
 

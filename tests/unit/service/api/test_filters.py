@@ -22,7 +22,7 @@ from mvprune_service.api.messages.pagination import make_page, read_token
 from mvprune_service.changes import Changes
 from mvprune_service.db import lifecycle
 from mvprune_service.db.engine.database import Database, Tx
-from mvprune_service.db.tables.models import JOBS
+from mvprune_service.db.tables.jobs import JOBS
 
 _MODELS = ("bert-base-uncased", "org/mini lm", "é")
 _TASKS = ("squad", "sst2")

@@ -27,7 +27,7 @@ from mvprune_service.db import leases
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.quotas import QueueQuota
-from mvprune_service.db.tables.server_models import PROJECTS
+from mvprune_service.db.tables.server import PROJECTS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.domain.retries import Failure

@@ -23,7 +23,7 @@ from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.clock import SECOND
 from mvprune_service.db import leases, records
 from mvprune_service.db.engine.database import Database
-from mvprune_service.db.tables.models import JOBS
+from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.secret import attempt_secret
 from mvprune_service.stores.base import BlobStore

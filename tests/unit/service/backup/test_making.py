@@ -17,7 +17,7 @@ from mvprune.sources.uploads import File, Kind, digest
 from mvprune_service.backup.archive import Archive
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import uploads
-from mvprune_service.db.tables.models import CHECKPOINTS
+from mvprune_service.db.tables.attempts import CHECKPOINTS
 from mvprune_service.db.uploads import NewUpload
 from mvprune_service.ids import UploadName
 from mvprune_service.stores.base import BlobStore

@@ -20,8 +20,9 @@ from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import attempt_logs
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.engine.statements import fetch_one
-from mvprune_service.db.tables.models import ARTIFACTS, ATTEMPTS, CHECKPOINTS, JOBS, REQUESTS
-from mvprune_service.db.tables.rows import AttemptRow
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS, AttemptRow
+from mvprune_service.db.tables.jobs import JOBS, REQUESTS
 from mvprune_service.executors.base import Launch
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore

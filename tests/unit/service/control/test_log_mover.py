@@ -25,7 +25,7 @@ from mvprune_service.db import attempt_logs, lifecycle, overview, records
 from mvprune_service.db.attempt_logs import CHUNK_BYTES, KEPT_BYTES, LONG_BYTES
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.engine.installation import Mark
-from mvprune_service.db.tables.models import LONG_LOGS
+from mvprune_service.db.tables.attempts import LONG_LOGS
 from mvprune_service.ids import JobName
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore, StoreUnavailable

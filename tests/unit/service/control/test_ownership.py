@@ -24,8 +24,8 @@ from mvprune_service.control.ownership import Look, Ownership, Standing, key_of,
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.engine.installation import Mark, installation
 from mvprune_service.db.quarantine import Quarantined, quarantined
-from mvprune_service.db.tables.models import ARTIFACTS
-from mvprune_service.db.tables.server_models import INSTALLATION, QUARANTINE
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.server import INSTALLATION, QUARANTINE
 from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.layout import MARKS, blob_key, manifest_key, marker_key

@@ -13,7 +13,7 @@ from tests.unit.service.plane import LEASE, Plane, claim
 from mvprune.v1 import job_pb2
 from mvprune_service.control.loop import for_each
 from mvprune_service.db import leases
-from mvprune_service.db.tables.rows import Live
+from mvprune_service.db.tables.attempts import Live
 from mvprune_service.executors.base import ExecutorUnavailable, Launch, Observation, Phase
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 

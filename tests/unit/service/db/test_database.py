@@ -22,8 +22,7 @@ from mvprune_service.db.engine import sqlite
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.db.engine.statements import Query
-from mvprune_service.db.tables.rows import ProjectRow
-from mvprune_service.db.tables.server_models import PROJECTS
+from mvprune_service.db.tables.server import PROJECTS, ProjectRow
 from mvprune_service.fair import OWNER
 
 ADD = text("INSERT INTO projects (project, max_queued_jobs) VALUES (:project, 0)")

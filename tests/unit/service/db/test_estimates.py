@@ -15,7 +15,8 @@ from mvprune_service.db import teachers
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.estimates import Asked, estimate_job, estimate_sweep
 from mvprune_service.db.leases import Fence, claim, schedule
-from mvprune_service.db.tables.models import JOBS, METRICS
+from mvprune_service.db.tables.attempts import METRICS
+from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.domain.placement import Reserved
 
 START, LOADING, A_STEP = 1_000, 20.0, 0.5  # seconds

@@ -20,7 +20,7 @@ from mvprune_service.db import lifecycle
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.job_order import ORDERS, LabelOrder, Order
 from mvprune_service.db.records import page_of_jobs
-from mvprune_service.db.tables.models import JOBS, LABELS
+from mvprune_service.db.tables.jobs import JOBS, LABELS
 
 _VALUES = {"metric": "metric", "difference": "difference", "duration": "duration_us", "failure": "failure_reason"}
 _FRACTIONS = st.sampled_from([None, -1e308, -0.25, -0.0, 0.0, 5e-324, 0.1, 0.1 + 2**-56, 1.0]) | st.floats(

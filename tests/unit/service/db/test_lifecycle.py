@@ -16,7 +16,8 @@ from mvprune_service.clock import SECOND
 from mvprune_service.db import attempt_logs, leases, lifecycle, records
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.tables.models import ATTEMPTS, EVENTS, JOBS, LOGS, METRICS
+from mvprune_service.db.tables.attempts import ATTEMPTS, LOGS, METRICS
+from mvprune_service.db.tables.jobs import EVENTS, JOBS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.machine import IllegalTransition

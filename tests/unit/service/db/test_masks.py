@@ -13,7 +13,8 @@ from tests.unit.service.db.test_teachers import SHA, School
 from mvprune.v1 import job_pb2
 from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db.engine.database import Database, Tx
-from mvprune_service.db.tables.models import ARTIFACTS, JOBS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.stores.base import BlobStore
 
 ARTIFACT = f"projects/p/artifacts/{SHA}"

@@ -17,7 +17,7 @@ from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import janitor, leases, lifecycle, placement, quotas, records
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.tables.server_models import PROJECTS
+from mvprune_service.db.tables.server import PROJECTS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.domain.retries import Failure

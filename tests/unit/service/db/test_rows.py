@@ -11,26 +11,26 @@ import pytest
 from sqlalchemy import Table
 
 import mvprune_service
-from mvprune_service.db.tables import models, rows, server_models, sweep_models, sweep_rows, upload_models, upload_rows
+from mvprune_service.db.tables import artifacts, attempts, base, jobs, server, sweeps, uploads
 from mvprune_service.domain.machine import JobState
 
 TABLES: dict[type[NamedTuple], tuple[Table[Any], type]] = {
-    rows.JobRow: (models.JOBS, models.JobColumns),
-    rows.AttemptRow: (models.ATTEMPTS, models.AttemptColumns),
-    rows.EventRow: (models.EVENTS, models.EventColumns),
-    rows.RequestRow: (models.REQUESTS, models.RequestColumns),
-    rows.MetricRow: (models.METRICS, models.MetricColumns),
-    rows.LogChunkRow: (models.LOG_CHUNKS, models.LogChunkColumns),
-    rows.CheckpointRow: (models.CHECKPOINTS, models.CheckpointColumns),
-    rows.TokenRow: (server_models.TOKENS, server_models.TokenColumns),
-    rows.ProjectRow: (server_models.PROJECTS, server_models.ProjectColumns),
-    sweep_rows.SweepRow: (sweep_models.SWEEPS, sweep_models.SweepColumns),
-    sweep_rows.SweepEventRow: (sweep_models.SWEEP_EVENTS, sweep_models.SweepEventColumns),
-    upload_rows.UploadRow: (upload_models.UPLOADS, upload_models.UploadColumns),
-    upload_rows.ChunkRow: (upload_models.UPLOAD_CHUNKS, upload_models.ChunkColumns),
-    sweep_rows.SweepRequestRow: (sweep_models.SWEEP_REQUESTS, sweep_models.SweepRequestColumns),
+    jobs.JobRow: (jobs.JOBS, jobs.JobColumns),
+    attempts.AttemptRow: (attempts.ATTEMPTS, attempts.AttemptColumns),
+    jobs.EventRow: (jobs.EVENTS, jobs.EventColumns),
+    jobs.RequestRow: (jobs.REQUESTS, jobs.RequestColumns),
+    attempts.MetricRow: (attempts.METRICS, attempts.MetricColumns),
+    attempts.LogChunkRow: (attempts.LOG_CHUNKS, attempts.LogChunkColumns),
+    attempts.CheckpointRow: (attempts.CHECKPOINTS, attempts.CheckpointColumns),
+    server.TokenRow: (server.TOKENS, server.TokenColumns),
+    server.ProjectRow: (server.PROJECTS, server.ProjectColumns),
+    sweeps.SweepRow: (sweeps.SWEEPS, sweeps.SweepColumns),
+    sweeps.SweepEventRow: (sweeps.SWEEP_EVENTS, sweeps.SweepEventColumns),
+    uploads.UploadRow: (uploads.UPLOADS, uploads.UploadColumns),
+    uploads.ChunkRow: (uploads.UPLOAD_CHUNKS, uploads.ChunkColumns),
+    sweeps.SweepRequestRow: (sweeps.SWEEP_REQUESTS, sweeps.SweepRequestColumns),
 }
-ARTIFACT = (models.ARTIFACTS, models.ArtifactColumns)
+ARTIFACT = (artifacts.ARTIFACTS, artifacts.ArtifactColumns)
 
 
 def columns(table: Table[Any], typed: type) -> dict[str, Any]:
@@ -48,34 +48,34 @@ def test_the_fields_of_a_row_are_the_columns_of_its_table(row: type[NamedTuple])
 
 
 def test_an_artifact_has_the_id_of_its_job_too() -> None:
-    assert get_type_hints(rows.ArtifactRow) == {**columns(*ARTIFACT), "job_id": str | None}
+    assert get_type_hints(artifacts.ArtifactRow) == {**columns(*ARTIFACT), "job_id": str | None}
 
 
 def test_a_point_has_what_decides_of_its_job_too() -> None:
-    every = columns(sweep_models.POINTS, sweep_models.PointColumns)
+    every = columns(sweeps.POINTS, sweeps.PointColumns)
     spec = every.pop("spec")
-    job = columns(*TABLES[rows.JobRow])
+    job = columns(*TABLES[jobs.JobRow])
     of_job = {"job_state": job["state"] | None, "job_reason": job["state_reason"] | None, "teacher_uid": str | None}
-    assert get_type_hints(sweep_rows.PointRow) == every | of_job
+    assert get_type_hints(sweeps.PointRow) == every | of_job
     shown = {name: job[name] for name in ("progress", "failure_reason", "failure_message")}
-    assert get_type_hints(sweep_rows.ShownPointRow) == {"point": sweep_rows.PointRow, "spec": spec} | shown
+    assert get_type_hints(sweeps.ShownPointRow) == {"point": sweeps.PointRow, "spec": spec} | shown
 
 
 def test_a_listed_upload_has_the_number_of_its_users_and_no_files() -> None:
-    every = columns(*TABLES[upload_rows.UploadRow])
+    every = columns(*TABLES[uploads.UploadRow])
     del every["files"]
-    assert get_type_hints(upload_rows.ListedUploadRow) == {**every, "jobs": int}
+    assert get_type_hints(uploads.ListedUploadRow) == {**every, "jobs": int}
 
 
 def test_some_columns_of_jobs_decide_who_starts() -> None:
-    every = columns(*TABLES[rows.JobRow])
-    for part in (rows.QueuedRow, rows.UidRow):
+    every = columns(*TABLES[jobs.JobRow])
+    for part in (jobs.QueuedRow, jobs.UidRow):
         assert get_type_hints(part) == {name: every[name] for name in part._fields}
 
 
 def test_a_member_of_an_enumeration_is_stored_as_text() -> None:
-    kind = models.JOBS.c.state.type
-    assert isinstance(kind, models.Member)
+    kind = jobs.JOBS.c.state.type
+    assert isinstance(kind, base.Member)
     assert kind.process_result_value("FAILED", None) is JobState.FAILED
     assert kind.process_result_value(None, None) is None
     with pytest.raises(ValueError, match="is not a valid JobState"):

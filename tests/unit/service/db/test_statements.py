@@ -11,8 +11,7 @@ from tests.unit.service.conftest import Jobs
 
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.engine.statements import Insert, Query, fetch_all, fetch_one
-from mvprune_service.db.tables.models import JOBS
-from mvprune_service.db.tables.rows import JobRow, UidRow
+from mvprune_service.db.tables.jobs import JOBS, JobRow, UidRow
 from mvprune_service.domain.machine import JobState
 
 NAMED = select(JOBS).where(JOBS.c.job_id == bindparam("named"))

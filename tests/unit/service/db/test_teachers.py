@@ -27,7 +27,7 @@ from mvprune_service.db import leases, projects, teachers
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.quotas import QueueQuota
-from mvprune_service.db.tables.models import JOBS
+from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.retries import Failure
 from mvprune_service.executors.base import Capacity, Node

@@ -21,8 +21,8 @@ from mvprune_service.db import leases, lifecycle, records, sweep_records, teache
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.quotas import QueueQuota
-from mvprune_service.db.tables.rows import JobRow
-from mvprune_service.db.tables.sweep_rows import ShownPointRow
+from mvprune_service.db.tables.jobs import JobRow
+from mvprune_service.db.tables.sweeps import ShownPointRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.placement import Reserved

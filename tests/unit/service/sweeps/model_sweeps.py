@@ -16,8 +16,8 @@ from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db import lifecycle, sweep_records
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
-from mvprune_service.db.tables.models import JOBS
-from mvprune_service.db.tables.sweep_models import POINTS, SWEEP_EVENTS, SWEEPS
+from mvprune_service.db.tables.jobs import JOBS
+from mvprune_service.db.tables.sweeps import POINTS, SWEEP_EVENTS, SWEEPS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import TERMINAL, JobState
 from mvprune_service.domain.sweeping import ENDED, LIVE, PointState, SweepState, point_state

@@ -15,7 +15,7 @@ from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.db import lifecycle
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.expansion import expand
-from mvprune_service.db.tables.models import ARTIFACTS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.ids import JobName
 

@@ -14,7 +14,7 @@ from tests.unit.service.conftest import ScriptedExecutor
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db.engine.database import Database
-from mvprune_service.db.tables.sweep_models import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS, SWEEPS
+from mvprune_service.db.tables.sweeps import POINTS, SWEEP_EVENTS, SWEEP_REQUESTS, SWEEPS
 
 from .gym import NAME, Gym
 from .refused_sweeps import DENSITY, REFUSED, SEARCH

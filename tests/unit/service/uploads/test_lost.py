@@ -12,7 +12,7 @@ from mvprune.v1 import upload_pb2
 from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db import uploads
 from mvprune_service.db.engine.database import Database
-from mvprune_service.db.tables.upload_rows import ChunkRow
+from mvprune_service.db.tables.uploads import ChunkRow
 from mvprune_service.ids import UploadName
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import upload_key

@@ -18,7 +18,8 @@ from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db import records
 from mvprune_service.db.engine.database import Database
-from mvprune_service.db.tables.models import ARTIFACTS, JOBS
+from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.ids import JobName
 
 from .sender import described, noise, sha256

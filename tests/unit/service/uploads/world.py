@@ -30,7 +30,7 @@ from mvprune_service.control.janitor import Janitor
 from mvprune_service.db import leases, records
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.quotas import QueueQuota
-from mvprune_service.db.tables.upload_models import UPLOAD_CHUNKS
+from mvprune_service.db.tables.uploads import UPLOAD_CHUNKS
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.ids import JobName
 from mvprune_service.observability.probes import Problems

@@ -1,10 +1,12 @@
-"""The tables of the server itself: tokens, quotas, its identity, and garbage of the store. See models.py."""
+"""The server itself: tokens, quotas, its identity, and garbage of the store."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from sqlalchemy import JSON, BigInteger, Column, Double, Index, Named, Table, Text, TypedColumns
 
-from mvprune_service.db.tables.models import METADATA
+from mvprune_service.db.tables.base import METADATA
 
 
 class TokenColumns(TypedColumns):
@@ -31,6 +33,21 @@ TOKENS = Table(
 )
 
 
+class TokenRow(NamedTuple):
+    """A row of `tokens`."""
+
+    token_id: str
+    project: str
+    display_name: str
+    scope: str
+    secret_sha256: str
+    creator: str
+    create_us: int
+    expire_us: int | None
+    revoke_us: int | None
+    last_use_us: int | None
+
+
 class ProjectColumns(TypedColumns):
     """Quotas of a project that differ from the server's defaults."""
 
@@ -45,6 +62,15 @@ PROJECTS = Table(
     METADATA,
     ProjectColumns,
 )
+
+
+class ProjectRow(NamedTuple):
+    """A row of `projects`."""
+
+    project: str
+    max_queued_jobs: int | None
+    max_running_gpus: float | None
+    max_upload_bytes: int | None
 
 
 class InstallationColumns(TypedColumns):

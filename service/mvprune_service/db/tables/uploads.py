@@ -1,8 +1,8 @@
-"""The tables of uploads. See models.py."""
+"""Uploads, and which jobs and sweeps use them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     JSON,
@@ -18,8 +18,9 @@ from sqlalchemy import (
     TypedColumns,
 )
 
-from mvprune.sources.uploads import Kind
-from mvprune_service.db.tables.models import METADATA, Member
+from mvprune.sources.uploads import File, Kind
+from mvprune_service.db.tables.base import METADATA, Member
+from mvprune_service.ids import UploadName
 
 _OF_UPLOAD = (["project", "digest"], ["uploads.project", "uploads.digest"])
 
@@ -49,6 +50,52 @@ UPLOADS = Table(
 )
 
 
+class UploadRow(NamedTuple):
+    """A row of `uploads`."""
+
+    project: str
+    digest: str
+    kind: Kind
+    display_name: str
+    files: list[dict[str, Any]]
+    total_bytes: int
+    creator: str
+    create_us: int
+    used_us: int
+    ready_us: int | None
+    parts: int
+
+    @property
+    def name(self) -> UploadName:
+        """The upload's resource name."""
+        return UploadName(self.project, self.digest)
+
+    def described(self) -> list[File]:
+        """Its files."""
+        return [File(file["path"], file["size_bytes"], tuple(file["chunks"])) for file in self.files]
+
+
+class ListedUploadRow(NamedTuple):
+    """A row of `uploads` without its files, and the number of jobs and sweeps that use it."""
+
+    project: str
+    digest: str
+    kind: Kind
+    display_name: str
+    total_bytes: int
+    creator: str
+    create_us: int
+    used_us: int
+    ready_us: int | None
+    parts: int
+    jobs: int
+
+    @property
+    def name(self) -> UploadName:
+        """The upload's resource name."""
+        return UploadName(self.project, self.digest)
+
+
 class ChunkColumns(TypedColumns):
     """A chunk of a project's uploads. Its object in the store is uploads/{uid}; a uid is never used again."""
 
@@ -61,6 +108,17 @@ class ChunkColumns(TypedColumns):
 
 
 UPLOAD_CHUNKS = Table("upload_chunks", METADATA, ChunkColumns, Index("uq_upload_chunks_uid", "uid", unique=True))
+
+
+class ChunkRow(NamedTuple):
+    """A row of `upload_chunks`."""
+
+    project: str
+    sha256: str
+    uid: str
+    size_bytes: int
+    is_ready: bool
+    create_us: int
 
 
 class PartColumns(TypedColumns):
@@ -90,6 +148,14 @@ class UploadTotalColumns(TypedColumns):
 
 
 UPLOAD_TOTALS = Table("upload_totals", METADATA, UploadTotalColumns)
+
+
+class UploadTotalRow(NamedTuple):
+    """A row of `upload_totals`."""
+
+    project: str
+    stored_bytes: int
+    parts: int
 
 
 class JobUploadColumns(TypedColumns):

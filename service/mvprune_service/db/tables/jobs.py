@@ -1,68 +1,31 @@
-"""The tables. Times are microseconds since the epoch. Protobuf messages are stored serialized."""
+"""Jobs, their labels, their events, and the requests that made them."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     JSON,
     BigInteger,
     CheckConstraint,
     Column,
-    Dialect,
     Double,
     ForeignKey,
     Index,
-    Integer,
     LargeBinary,
-    MetaData,
     Named,
     Table,
     Text,
     TypedColumns,
-    TypeDecorator,
     text,
 )
 
+from mvprune_service.db.tables.base import METADATA, Member
 from mvprune_service.domain.failures import FailureReason
-from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, AttemptState, JobState, Wait
-
-E = TypeVar("E", bound=StrEnum)
+from mvprune_service.domain.machine import TERMINAL, JobState, Wait
+from mvprune_service.ids import JobName
 
 _TERMINAL_SQL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
-_LIVE_SQL = ", ".join(f"'{state}'" for state in LIVE_ATTEMPTS)
-
-# All constraints have predictable names, so that migrations can refer to them.
-METADATA = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-
-
-class Member(TypeDecorator[E]):
-    """Text that is the name of a member of an enumeration. Rows have the member."""
-
-    impl = Text
-    cache_ok = True
-
-    def __init__(self, kind: type[E]) -> None:
-        super().__init__()
-        self.kind = kind
-
-    @property
-    def python_type(self) -> type[str]:
-        """The type that members have in common, as the driver takes it."""
-        return str
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> E | None:
-        """The member that was stored. Raises ValueError for text that is none."""
-        return None if value is None else self.kind(value)
 
 
 class JobColumns(TypedColumns):
@@ -169,6 +132,79 @@ JOBS = Table(
 )
 
 
+class JobRow(NamedTuple):
+    """A row of `jobs`."""
+
+    uid: str
+    project: str
+    job_id: str
+    display_name: str
+    spec: bytes
+    policy: bytes
+    labels: dict[str, str]
+    model_size: bytes | None
+    creator: str
+    task: str
+    model: str
+    method: str
+    priority: int
+    teacher_uid: str | None
+    teacher_sha256: str | None
+    teacher_key: str | None
+    sweep_id: str | None
+    state: JobState
+    state_reason: str
+    progress: bytes | None
+    failure_reason: FailureReason | None
+    failure_message: str | None
+    artifact_sha256: str | None
+    metrics: dict[str, Any]
+    primary_metric: str | None
+    metric: float | None
+    difference: float | None
+    gate_results: bytes | None
+    attempt: int
+    attempts_left: int
+    fencing_token: int
+    not_before_us: int
+    rank_us: int
+    queue_deadline_us: int | None
+    ran_us: int
+    accumulation_factor: int
+    cancel_reason: str | None
+    cancel_grace_us: int | None
+    cancel_us: int | None
+    create_us: int
+    start_us: int | None
+    end_us: int | None
+    duration_us: int | None
+    expire_us: int | None
+    update_us: int
+    version: int
+    last_sequence: int
+
+    @property
+    def name(self) -> JobName:
+        """The job's resource name."""
+        return JobName(self.project, self.job_id)
+
+
+class QueuedRow(NamedTuple):
+    """The columns of `jobs` that decide which job starts next."""
+
+    uid: str
+    project: str
+    policy: bytes
+    rank_us: int
+    state_reason: str
+
+
+class UidRow(NamedTuple):
+    """The uid of a job."""
+
+    uid: str
+
+
 class LabelColumns(TypedColumns):
     """A label of a job, for filters."""
 
@@ -183,51 +219,6 @@ LABELS = Table(
     METADATA,
     LabelColumns,
     Index("ix_labels_project_key_value", "project", "key", "value", "job_uid"),
-)
-
-
-class AttemptColumns(TypedColumns):
-    """One execution of a job."""
-
-    uid: Named[str] = Column(Text, primary_key=True)
-    job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"))
-    number: Named[int] = Column(BigInteger)
-    state: Named[AttemptState] = Column(Member(AttemptState))
-    fencing_token: Named[int] = Column(BigInteger)
-    executor: Named[str] = Column(Text)
-    executor_ref: Named[str] = Column(Text)
-    cpus: Named[float] = Column(Double)
-    gpus: Named[float] = Column(Double)
-    memory_bytes: Named[int] = Column(BigInteger)
-    runner_id: Named[str | None] = Column(Text)
-    node: Named[str] = Column(Text)
-    manifest_sha256: Named[str | None] = Column(Text)
-    failure_reason: Named[FailureReason | None] = Column(Member(FailureReason))
-    failure_message: Named[str | None] = Column(Text)
-    log_bytes: Named[int] = Column(BigInteger)
-    create_us: Named[int] = Column(BigInteger)
-    start_deadline_us: Named[int] = Column(BigInteger)
-    start_us: Named[int | None] = Column(BigInteger)
-    lease_expire_us: Named[int | None] = Column(BigInteger)
-    heartbeat_us: Named[int | None] = Column(BigInteger)
-    end_us: Named[int | None] = Column(BigInteger)
-    parts: Named[int] = Column(BigInteger, server_default="1")  # of what is reserved, each on one node
-
-
-ATTEMPTS = Table(
-    "attempts",
-    METADATA,
-    AttemptColumns,
-    Index("uq_attempts_job_uid_number", "job_uid", "number", unique=True),
-    Index(
-        "uq_attempts_one_live",
-        "job_uid",
-        unique=True,
-        sqlite_where=text(f"state IN ({_LIVE_SQL})"),
-        postgresql_where=text(f"state IN ({_LIVE_SQL})"),
-    ),
-    Index("ix_attempts_state", "state"),
-    CheckConstraint(f"(end_us IS NULL) = (state IN ({_LIVE_SQL}))", name="end_unless_live"),
 )
 
 
@@ -251,6 +242,19 @@ EVENTS = Table(
 )
 
 
+class EventRow(NamedTuple):
+    """A row of `events`."""
+
+    job_uid: str
+    sequence: int
+    time_us: int
+    type: str
+    actor: str
+    from_state: str | None
+    to_state: str | None
+    details: dict[str, str]
+
+
 class RequestColumns(TypedColumns):
     """Idempotency: which job a request created, and the digest of the request's body."""
 
@@ -269,112 +273,11 @@ REQUESTS = Table(
 )
 
 
-class ArtifactColumns(TypedColumns):
-    """A published artifact. It remains when its job is deleted."""
+class RequestRow(NamedTuple):
+    """A row of `requests`."""
 
-    project: Named[str] = Column(Text, primary_key=True)
-    sha256: Named[str] = Column(Text, primary_key=True)
-    job_uid: Named[str | None] = Column(Text, ForeignKey("jobs.uid", ondelete="SET NULL"), index=True)
-    attempt: Named[int] = Column(BigInteger)
-    manifest_bytes: Named[int] = Column(BigInteger)
-    manifest: Named[dict[str, Any]] = Column(JSON)
-    create_us: Named[int] = Column(BigInteger)
-    expire_us: Named[int | None] = Column(BigInteger)
-
-
-ARTIFACTS = Table(
-    "artifacts",
-    METADATA,
-    ArtifactColumns,
-    Index("ix_artifacts_project_create_us", "project", "create_us", "sha256"),
-    Index("ix_artifacts_expire_us", "expire_us"),
-)
-
-
-class MetricColumns(TypedColumns):
-    """One recorded value; `id` is the order of arrival."""
-
-    # SQLite increments only an INTEGER key.
-    id: Named[int] = Column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
-    job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"), index=True)
-    attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"))
-    attempt: Named[int] = Column(BigInteger)
-    metric: Named[str] = Column(Text)
-    step: Named[int] = Column(BigInteger)
-    value: Named[float] = Column(Double)
-    time_us: Named[int] = Column(BigInteger)
-
-
-METRICS = Table(
-    "metrics",
-    METADATA,
-    MetricColumns,
-    Index("uq_metrics_attempt_uid_metric_step", "attempt_uid", "metric", "step", unique=True),
-)
-
-
-class LogColumns(TypedColumns):
-    """A piece of an attempt's log, by byte offset. What is before the first piece is in `log_chunks`."""
-
-    attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
-    offset: Named[int] = Column(BigInteger, primary_key=True, autoincrement=False)
-    data: Named[bytes] = Column(LargeBinary)
-
-
-LOGS = Table(
-    "logs",
-    METADATA,
-    LogColumns,
-)
-
-
-class LogChunkColumns(TypedColumns):
-    """A piece of an attempt's log that is in the store, as attempts/{attempt_uid}/logs/{uid}."""
-
-    attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
-    offset: Named[int] = Column(BigInteger, primary_key=True, autoincrement=False)
-    size_bytes: Named[int] = Column(BigInteger)  # of the log
-    uid: Named[str] = Column(Text)  # never used again
-    sha256: Named[str] = Column(Text)  # of the object, which is compressed
-    stored_bytes: Named[int] = Column(BigInteger)  # of the object
-    create_us: Named[int] = Column(BigInteger)
-
-
-LOG_CHUNKS = Table(
-    "log_chunks",
-    METADATA,
-    LogChunkColumns,
-)
-
-
-class LongLogColumns(TypedColumns):
-    """An attempt of whose log the database has, or will have, more than it keeps."""
-
-    attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
-    moved_bytes: Named[int] = Column(BigInteger)  # that are in the store: the offset of the first row of `logs`
-    due_us: Named[int] = Column(BigInteger)  # until then a server is moving it
-
-
-LONG_LOGS = Table(
-    "long_logs",
-    METADATA,
-    LongLogColumns,
-    Index("ix_long_logs_due_us", "due_us"),
-)
-
-
-class CheckpointColumns(TypedColumns):
-    """A committed checkpoint: it was complete in the store when it was committed."""
-
-    attempt_uid: Named[str] = Column(Text, ForeignKey("attempts.uid", ondelete="CASCADE"), primary_key=True)
-    step: Named[int] = Column(BigInteger, primary_key=True, autoincrement=False)
-    job_uid: Named[str] = Column(Text, ForeignKey("jobs.uid", ondelete="CASCADE"), index=True)
-    manifest_sha256: Named[str] = Column(Text)
-    create_us: Named[int] = Column(BigInteger)
-
-
-CHECKPOINTS = Table(
-    "checkpoints",
-    METADATA,
-    CheckpointColumns,
-)
+    project: str
+    request_id: str
+    body_sha256: str
+    job_uid: str
+    create_us: int

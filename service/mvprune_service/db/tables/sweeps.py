@@ -1,8 +1,8 @@
-"""The tables of sweeps. See models.py."""
+"""Sweeps, their points and events, and the requests that made them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     JSON,
@@ -18,8 +18,11 @@ from sqlalchemy import (
     TypedColumns,
 )
 
-from mvprune_service.db.tables.models import METADATA, Member
-from mvprune_service.domain.sweeping import SweepState
+from mvprune_service.db.tables.base import METADATA, Member
+from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.machine import JobState
+from mvprune_service.domain.sweeping import PointState, SweepState, point_state
+from mvprune_service.ids import SweepName
 
 
 class SweepColumns(TypedColumns):
@@ -58,6 +61,37 @@ SWEEPS = Table(
 )
 
 
+class SweepRow(NamedTuple):
+    """A row of `sweeps`."""
+
+    uid: str
+    project: str
+    sweep_id: str
+    display_name: str
+    spec: bytes
+    policy: bytes
+    labels: dict[str, str]
+    notes: list[str]
+    model_sizes: dict[str, str]
+    creator: str
+    inputs_us: int
+    state: SweepState
+    state_reason: str
+    recommendation: bytes | None
+    front: list[int]
+    create_us: int
+    active_us: int
+    end_us: int | None
+    update_us: int
+    version: int
+    last_sequence: int
+
+    @property
+    def name(self) -> SweepName:
+        """The sweep's resource name."""
+        return SweepName(self.project, self.sweep_id)
+
+
 class PointColumns(TypedColumns):
     """One cell of a sweep. It is a row from the beginning; its job is created when there is room for it."""
 
@@ -84,6 +118,45 @@ POINTS = Table(
 )
 
 
+class PointRow(NamedTuple):
+    """A row of `sweep_points` with what decides of its job; the latter is None where there is no job."""
+
+    sweep_uid: str
+    number: int
+    cell: dict[str, Any]
+    spec_sha256: str
+    job_uid: str | None
+    job_id: str
+    reused: bool
+    again: bool
+    skip_reason: str
+    result: dict[str, Any] | None
+    job_state: JobState | None
+    job_reason: str | None
+    teacher_uid: str | None
+
+    @property
+    def state(self) -> PointState:
+        """The point's state."""
+        return point_state(
+            job=self.job_state,
+            had_job=bool(self.job_id),
+            again=self.again,
+            skipped=bool(self.skip_reason),
+            has_result=self.result is not None,
+        )
+
+
+class ShownPointRow(NamedTuple):
+    """A row of `sweep_points` with what lists show of it and its job."""
+
+    point: PointRow
+    spec: bytes
+    progress: bytes | None
+    failure_reason: FailureReason | None
+    failure_message: str | None
+
+
 class SweepEventColumns(TypedColumns):
     """Audit trail of a sweep."""
 
@@ -96,6 +169,17 @@ class SweepEventColumns(TypedColumns):
 
 
 SWEEP_EVENTS = Table("sweep_events", METADATA, SweepEventColumns)
+
+
+class SweepEventRow(NamedTuple):
+    """A row of `sweep_events`."""
+
+    sweep_uid: str
+    sequence: int
+    time_us: int
+    type: str
+    actor: str
+    details: dict[str, str]
 
 
 class SweepRequestColumns(TypedColumns):
@@ -114,3 +198,13 @@ SWEEP_REQUESTS = Table(
     SweepRequestColumns,
     Index("ix_sweep_requests_create_us", "create_us"),
 )
+
+
+class SweepRequestRow(NamedTuple):
+    """A row of `sweep_requests`."""
+
+    project: str
+    request_id: str
+    body_sha256: str
+    sweep_uid: str
+    create_us: int
