@@ -15,7 +15,7 @@ from mvprune_service.db.tables.schema import METADATA
 if TYPE_CHECKING:  # a server that has nothing to migrate starts without it
     from alembic.config import Config
 
-HEAD = "0014"
+HEAD = max(file.stem[:4] for file in Path(__file__).with_name("versions").glob("[0-9]*.py"))
 LOCK = 0x6D767072  # PostgreSQL's advisory lock for migrations; any number that nothing else uses
 _ALWAYS = {"jobs", "attempts", "events"}  # tables of every revision
 

@@ -61,6 +61,10 @@ EXEMPT: tuple[Exempt, ...] = (
     *_all("contributing/executor.md", "tests/unit/service/executors/test_add_an_executor.py runs it", "from "),
     *_all("contributing/method.md", "tests/unit/core/methods/test_add_a_method.py runs it", "from "),
     *_all("contributing/option.md", "tests/unit/spec/test_option_page.py runs it", "label", ".venv", "make proto"),
+    *_all(
+        "contributing/job-field.md", "tests/unit/service/db/test_job_field_page.py runs it", "comment", '"""A comment'
+    ),
+    *_all("contributing/job-field.md", "tests/unit/service/db/test_job_field_page.py runs it", '("comment"', ".venv"),
     *_all("contributing/sweep-option.md", "tests/unit/spec/test_sweep_option_page.py runs it", ".venv", "make proto"),
     *_all("contributing/task.md", "tests/unit/core/tasks/test_add_a_kind.py runs it", "from __future__"),
     *_all("contributing/task.md", "an entry of a list", "Task("),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[3]
-COPIED = ("client", "proto", "scripts", "docs", "workers", "service")
+COPIED = ("client", "proto", "scripts", "docs", "workers", "service", "migrations")
 
 
 class Copy(NamedTuple):
@@ -42,6 +42,18 @@ class Copy(NamedTuple):
         assert end
         path.write_text(f"{head}{line}{body}\n{text.rstrip()}{end}{rest}", encoding="utf-8")
 
+    def add(self, file: str, after: str, text: str) -> None:
+        """Adds lines after the line that begins so."""
+        path = self.folder / file
+        head, begin, tail = path.read_text(encoding="utf-8").partition(after)
+        end = "" if begin.endswith("\n") else tail[: tail.index("\n") + 1]
+        assert begin
+        path.write_text(f"{head}{begin}{end}{text}{tail.removeprefix(end)}", encoding="utf-8")
+
+    def write(self, file: str, text: str) -> None:
+        """Makes a file."""
+        (self.folder / file).write_text(text, encoding="utf-8")
+
     def make_proto(self) -> None:
         """The environment is not the copy's: it is left as it is."""
         make = ["make", "--assume-old=setup", "--assume-old=.venv/.stamp", "proto"]
@@ -62,7 +74,7 @@ class Copy(NamedTuple):
 
     @property
     def _env(self) -> dict[str, str]:
-        path = ":".join(str(self.folder / name) for name in ("client", "workers", "service"))
+        path = ":".join(str(self.folder / name) for name in ("client", "workers", "service", "migrations"))
         return {"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
 
 
