@@ -27,7 +27,7 @@ NEWEST_GLIBC = (2, 28)
 USES = {
     "": "import mvprune; mvprune.Client; import mvprune.cli",
     "runtime": "from mvprune import load; from mvprune.runtime import kernel; assert not kernel.load(), kernel.load()",
-    "service": "import mvprune_service.commands, mvprune_service.components",
+    "service": "import mvprune_service.commands, mvprune_service.assembly.components",
     "worker": "import mvprune_core; mvprune_core.compress; import mvprune_workers.trainer",
     "export": "import mvprune.export, onnx, onnxruntime, onnxscript, scipy",
     "serve": "import mvprune.serving.app, mvprune.serving.server",

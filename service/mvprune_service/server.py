@@ -22,7 +22,9 @@ def main(argv: Sequence[str] | None = None, prog: str = "mvprune-server") -> int
     exempt_this_machine(os.environ)
     try:
         with needs("the service", "all"):
-            from mvprune_service.running import run  # takes a second, in which Ctrl-C must not print a stack trace
+            from mvprune_service.assembly.running import (
+                run,  # takes a second, in which Ctrl-C must not print a stack trace
+            )
 
         return run(sys.argv[1:] if argv is None else argv, prog)
     except MissingExtra as error:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from mvprune_service.assembly.service import Service
 from mvprune_service.config import Settings
-from mvprune_service.service import Service
 
 from .helm_chart import CHART, ROOT, needs_helm, one, rendered
 

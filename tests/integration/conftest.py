@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mvprune_service.assembly.service import Service
 from mvprune_service.executors.processes import kill_marked
-from mvprune_service.service import Service
 from mvprune_service.stores.base import BlobStore
 
 from ..conftest import Tiny

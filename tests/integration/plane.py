@@ -10,8 +10,8 @@ import pytest
 from google.rpc import error_details_pb2
 
 from mvprune.v1 import artifact_pb2_grpc, job_pb2, job_pb2_grpc, worker_pb2_grpc
+from mvprune_service.assembly.service import Service
 from mvprune_service.config import Settings
-from mvprune_service.service import Service
 
 from ..conftest import Tiny, server_path
 from ..refusals import status_details

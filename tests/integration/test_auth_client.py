@@ -20,8 +20,8 @@ from mvprune.cli import main
 from mvprune.cli._exit import ExitCode
 from mvprune.client.endpoint import Endpoint, find
 from mvprune.v1 import job_pb2, job_pb2_grpc
+from mvprune_service.assembly.service import Service
 from mvprune_service.config import Settings
-from mvprune_service.service import Service
 
 from ..conftest import server_path
 from ..unit.sources.test_model_folders import write_model

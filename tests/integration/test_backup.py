@@ -17,10 +17,10 @@ from tests.waiting import until
 
 from mvprune.cli import main
 from mvprune.client.client import Client
+from mvprune_service.assembly.service import Service
 from mvprune_service.backup.making import make
 from mvprune_service.config import Settings
 from mvprune_service.secret import load_key
-from mvprune_service.service import Service
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore
 

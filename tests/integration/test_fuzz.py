@@ -35,11 +35,11 @@ from mvprune.v1 import (
     job_pb2_grpc,
     worker_pb2,
 )
+from mvprune_service.assembly.service import Service
 from mvprune_service.config import Settings
 from mvprune_service.db.tables.artifacts import ARTIFACTS
 from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.secret import attempt_secret, load_key
-from mvprune_service.service import Service
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import blob_key, manifest_key
 
@@ -124,7 +124,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mvprune_service.resources.open_executor", lambda *_: IdleExecutor())
+        patch.setattr("mvprune_service.assembly.resources.open_executor", lambda *_: IdleExecutor())
         thread.start()
         assert ready.wait(PATIENCE)
     add_artifact(given)

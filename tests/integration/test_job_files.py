@@ -15,10 +15,10 @@ from mvprune.cli import main
 from mvprune.data.tasks import TASKS
 from mvprune.sources.known_models import KNOWN_SIZES
 from mvprune.sources.model_folder import inspect_model
+from mvprune_service.assembly.service import Service
 from mvprune_service.config import Settings
 from mvprune_service.executors.base import ExecutorUnavailable
 from mvprune_service.executors.local import LocalExecutor
-from mvprune_service.service import Service
 
 from ..conftest import Tiny
 from .servers import Data

@@ -12,9 +12,9 @@ import grpc
 import pytest
 
 from mvprune.v1 import admin_pb2, admin_pb2_grpc, job_pb2, job_pb2_grpc
+from mvprune_service.assembly.service import Service
 from mvprune_service.backup.making import make
 from mvprune_service.config import Settings
-from mvprune_service.service import Service
 
 from ..conftest import server_path
 from ..waiting import PATIENCE, until_true

@@ -21,9 +21,9 @@ from mvprune.v1 import (
     worker_pb2,
     worker_pb2_grpc,
 )
+from mvprune_service.assembly.service import Service
+from mvprune_service.assembly.startup import StartError
 from mvprune_service.config import Settings
-from mvprune_service.service import Service
-from mvprune_service.startup import StartError
 
 from ..conftest import Tiny
 from ..neighbours import free_ports

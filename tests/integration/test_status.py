@@ -19,12 +19,12 @@ from sqlalchemy import make_url
 
 from mvprune.cli import main
 from mvprune.v1 import job_pb2, job_pb2_grpc
+from mvprune_service.assembly.service import Service
+from mvprune_service.assembly.startup import StartError
 from mvprune_service.config import Settings
 from mvprune_service.executors.base import ExecutorUnavailable
 from mvprune_service.executors.local import LocalExecutor
 from mvprune_service.observability.health import LIVENESS
-from mvprune_service.service import Service
-from mvprune_service.startup import StartError
 
 from ..conftest import server_path
 from ..neighbours import PostgresServer, S3Server
@@ -248,7 +248,7 @@ async def test_a_database_that_takes_no_writes_for_a_while(
     tmp_path: Path, postgres: PostgresServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a failover, or on a full disk: what can still be read is no reason to send callers here."""
-    monkeypatch.setattr("mvprune_service.components._WRITE_SECONDS", 0.5)
+    monkeypatch.setattr("mvprune_service.assembly.components._WRITE_SECONDS", 0.5)
     url = postgres.create()
     name = make_url(url).database
 

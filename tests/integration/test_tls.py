@@ -17,9 +17,9 @@ import trustme
 
 from mvprune import Client, InvalidArgument, NotAuthorised, ServerUnreachable
 from mvprune.v1 import job_pb2, job_pb2_grpc
+from mvprune_service.assembly.service import Service
+from mvprune_service.assembly.startup import StartError
 from mvprune_service.config import Settings
-from mvprune_service.service import Service
-from mvprune_service.startup import StartError
 
 from ..conftest import Tiny, server_path
 from ..waiting import PATIENCE

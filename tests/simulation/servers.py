@@ -16,10 +16,10 @@ import grpc
 from google.protobuf.message import Message
 
 from mvprune.sources.references import Roots
-from mvprune_service.api.calls import END
-from mvprune_service.api.errors import ApiError
+from mvprune_service.api.access.calls import END
+from mvprune_service.api.access.errors import ApiError
+from mvprune_service.assembly.components import Components
 from mvprune_service.changes import Changes
-from mvprune_service.components import Components
 from mvprune_service.config import Settings
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db.engine.outages import DatabaseUnavailable

@@ -18,9 +18,9 @@ from mvprune.spec.fields import METHODS
 from mvprune.spec.vocabulary import method_entry, task_entry
 from mvprune.v1 import catalog_pb2, catalog_pb2_grpc
 from mvprune_service.api.access.threads import Threads
+from mvprune_service.api.inventory import model_names
 from mvprune_service.api.messages import mapping
 from mvprune_service.api.messages.pagination import make_page, page_size, read_token
-from mvprune_service.inventory import model_names
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")

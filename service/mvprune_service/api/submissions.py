@@ -18,12 +18,12 @@ from mvprune_service import ids
 from mvprune_service.api.access.errors import ApiError, Violation, invalid
 from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.access.threads import Threads
+from mvprune_service.api.checks.data_checks import DataChecks
 from mvprune_service.api.checks.policies import with_defaults
 from mvprune_service.api.checks.specs import Checker
 from mvprune_service.api.checks.uploaded import UploadReader, uploads_of
 from mvprune_service.api.messages import mapping, repeats
 from mvprune_service.api.messages.names import parse_parent
-from mvprune_service.data_checks import DataChecks
 from mvprune_service.db import estimates, lifecycle, masks, quotas, records, teachers
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob

@@ -17,6 +17,7 @@ from mvprune_service import ids
 from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid, not_found
 from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.access.threads import Threads
+from mvprune_service.api.checks.data_checks import SECONDS, DataChecks
 from mvprune_service.api.checks.policies import with_defaults
 from mvprune_service.api.checks.sweep_checks import MAX_ID, check_id
 from mvprune_service.api.checks.sweep_plan import Surroundings, SweepPlan, plan_extension, plan_sweep
@@ -25,15 +26,14 @@ from mvprune_service.api.checks.uploaded import UploadReader, uploads_of
 from mvprune_service.api.messages import repeats, sweep_mapping
 from mvprune_service.api.messages.names import parse_parent, parse_sweep
 from mvprune_service.clock import Clock, system_clock
-from mvprune_service.data_checks import SECONDS, DataChecks
 from mvprune_service.db import estimates, lifecycle, masks, sweep_records, sweeps, teachers
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.sweeps import NewSweep
 from mvprune_service.db.tables.sweeps import SweepRow
 from mvprune_service.db.upload_uses import NoUpload
+from mvprune_service.domain.points import NewPoint
+from mvprune_service.domain.ticket_points import extended
 from mvprune_service.executors.base import Capacity
-from mvprune_service.points import NewPoint
-from mvprune_service.ticket_points import extended
 
 _PARALLEL = 4
 _PLANNED_AT_ONCE = 2  # sweeps: each takes memory

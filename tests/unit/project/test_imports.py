@@ -102,6 +102,19 @@ def test_parts_of_a_package_import_those_before_them(package: str, parts: Sequen
     assert wrong == set()
 
 
+@pytest.mark.parametrize(
+    ("package", "rooms"),
+    [("api", ("access", "messages", "checks", "")), ("db", ("tables", "engine", ""))],
+)
+def test_rooms_of_the_service_import_those_before_them(package: str, rooms: tuple[str, ...]) -> None:
+    folder = ROOT / FOLDERS["mvprune_service"] / package
+    for position, room in enumerate(rooms):
+        later = tuple(f"mvprune_service.{package}.{path.stem}" for path in folder.glob("*.py")) if room else ()
+        later += tuple(f"mvprune_service.{package}.{other}." for other in rooms[position + 1 :] if other)
+        for path in (folder / room).rglob("*.py") if room else ():
+            assert not [name for name in imports(path) if f"{name}.".startswith(later)], path
+
+
 def test_no_modules_of_the_command_line_import_each_other() -> None:
     """Imports in functions and for types count too."""
     folder = ROOT / "client/mvprune/cli"
@@ -120,7 +133,7 @@ def test_no_modules_of_the_command_line_import_each_other() -> None:
     [
         ("mvprune", HEAVY | {"grpc", "numpy", "google.protobuf", "rich", "typer"}),
         ("mvprune.cli", HEAVY | {"grpc", "numpy", "sqlalchemy", "mvprune.client.models"}),
-        ("mvprune_service.running", HEAVY),
+        ("mvprune_service.assembly.running", HEAVY),
         ("mvprune_service.commands", HEAVY | {"grpc", "numpy", "sqlalchemy", "pydantic"}),
         ("mvprune_workers.commands.evaluate", HEAVY | {"grpc", "numpy"}),
         ("mvprune_workers.commands.serve", HEAVY | {"grpc", "numpy", "uvicorn"}),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mvprune_service import data_checks
-from mvprune_service.data_checks import DataChecks, Files, Found
+from mvprune_service.api.checks import data_checks
+from mvprune_service.api.checks.data_checks import DataChecks, Files, Found
 
 from ...waiting import PATIENCE
 
@@ -93,7 +93,7 @@ def test_what_takes_too_long_is_left_to_the_worker(
 def test_what_takes_too_much_memory_is_left_to_the_worker(
     checks: DataChecks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limited = "import mvprune_service.data_checks as c; c._MEMORY_BYTES = 1 << 20; c.main()"
+    limited = "import mvprune_service.api.checks.data_checks as c; c._MEMORY_BYTES = 1 << 20; c.main()"
     monkeypatch.setattr(data_checks, "_COMMAND", ("-c", limited))
     assert "too much memory" in check(checks, files(tmp_path, GOOD * 20_000)).unchecked
     assert "a check of data files ended with the exit code" in caplog.text

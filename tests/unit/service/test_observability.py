@@ -384,7 +384,7 @@ def test_spans_of_one_parent_share_its_trace() -> None:
         assert passed == traceparent
 
 
-@pytest.mark.parametrize("module", ["mvprune_service.running", "mvprune_workers.supervisor", "mvprune"])
+@pytest.mark.parametrize("module", ["mvprune_service.assembly.running", "mvprune_workers.supervisor", "mvprune"])
 def test_tracing_costs_nothing_unless_it_is_asked_for(module: str) -> None:
     code = (
         f"import sys, {module}; from mvprune.common import tracing; tracing.start('x')\n"

@@ -12,14 +12,14 @@ import pytest
 
 from mvprune.sources.references import InvalidReference, Roots, check_inside, resolve_model, resolve_path
 from mvprune_migrations import upgrade
-from mvprune_service import readable
+from mvprune_service.assembly import readable
+from mvprune_service.assembly.readable import BadRoots
+from mvprune_service.assembly.service import Service
+from mvprune_service.assembly.startup import StartError
 from mvprune_service.backup.making import make
 from mvprune_service.config import Settings, access
 from mvprune_service.db.engine.database import Database
-from mvprune_service.readable import BadRoots
-from mvprune_service.service import Service
 from mvprune_service.setting_types import Access
-from mvprune_service.startup import StartError
 from mvprune_service.stores import open_store
 from mvprune_service.stores.layout import blob_key, manifest_key, marker_key, upload_key
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mvprune_service import readable
+from mvprune_service.assembly import readable
 from mvprune_service.config import CommandFailed, Settings, command_settings, usage_errors
 from mvprune_service.executors.base import ExecutorNotOpened
 from mvprune_service.executors.ray import from_settings

@@ -20,7 +20,9 @@ from tests.unit.service.conftest import Jobs
 from tests.waiting import until
 
 from mvprune.cli import main
-from mvprune_service.check import check
+from mvprune_service.assembly.service import Service
+from mvprune_service.assembly.startup import StartError
+from mvprune_service.commands.check import check
 from mvprune_service.config import CommandFailed, Settings
 from mvprune_service.control.log_mover import LogMover
 from mvprune_service.control.ownership import Ownership, Standing, key_of, read_marks
@@ -30,8 +32,6 @@ from mvprune_service.db.engine.integrity import Witness
 from mvprune_service.db.engine.opening import opened, prepare
 from mvprune_service.db.tables.artifacts import ARTIFACTS
 from mvprune_service.db.tables.uploads import UPLOAD_CHUNKS
-from mvprune_service.service import Service
-from mvprune_service.startup import StartError
 from mvprune_service.stores.base import BlobStore
 from mvprune_service.stores.layout import manifest_key, publish
 

@@ -16,14 +16,14 @@ from pydantic_settings import SettingsError
 import mvprune_migrations
 from mvprune_migrations import config_for
 from mvprune_service.api.access.ports import PortError, is_loopback
+from mvprune_service.assembly.service import Service
+from mvprune_service.assembly.startup import StartError
+from mvprune_service.commands.migrate import migrate
 from mvprune_service.config import CommandFailed, Settings
 from mvprune_service.db.engine import opening
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.engine.opening import CannotOpen, opened, prepare
-from mvprune_service.migrate import migrate
 from mvprune_service.secret import load_key
-from mvprune_service.service import Service
-from mvprune_service.startup import StartError
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_key_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monk
 
 
 def test_a_server_that_nobody_reads_goes_on() -> None:
-    code = "from mvprune_service.running import _say; _say('it serves'); _say('it stops')"
+    code = "from mvprune_service.assembly.running import _say; _say('it serves'); _say('it stops')"
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from mvprune_service.api.access.threads import Threads
+from mvprune_service.assembly.resources import Resources
+from mvprune_service.assembly.service import Service
+from mvprune_service.assembly.startup import Sequence, Step
 from mvprune_service.config import Settings
-from mvprune_service.resources import Resources
-from mvprune_service.service import Service
-from mvprune_service.startup import Sequence, Step
 
 from ...neighbours import free_ports
 

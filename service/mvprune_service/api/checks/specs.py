@@ -33,11 +33,11 @@ from mvprune.spec.annotations import annotation
 from mvprune.v1 import job_pb2
 from mvprune_service.api.access.errors import Violation, bad
 from mvprune_service.api.checks.architectures import check_architecture
+from mvprune_service.api.checks.data_checks import SECONDS, DataChecks, Files, Problem
 from mvprune_service.api.checks.options import check_options, check_steps
 from mvprune_service.api.checks.policies import check_gates, check_policy, check_ranks, notes_on_cpus, notes_on_ranks
 from mvprune_service.api.checks.uploaded import Uploaded
 from mvprune_service.api.messages import mapping
-from mvprune_service.data_checks import SECONDS, DataChecks, Files, Problem
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.domain.placement import Reserved, can_hold, together, workers_of
 from mvprune_service.domain.run_length import Rows, known_steps, notes_on_length, outlook

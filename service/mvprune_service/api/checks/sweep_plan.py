@@ -13,6 +13,7 @@ from mvprune.spec.cells import BadValue
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.access.errors import Violation
 from mvprune_service.api.access.threads import Rests
+from mvprune_service.api.checks.data_checks import DataChecks
 from mvprune_service.api.checks.specs import Checker, ModelChecks
 from mvprune_service.api.checks.sweep_checks import (
     Axes,
@@ -27,15 +28,14 @@ from mvprune_service.api.checks.sweep_checks import (
 )
 from mvprune_service.api.checks.sweep_inputs import inputs_of
 from mvprune_service.api.checks.uploaded import Uploaded
-from mvprune_service.data_checks import DataChecks
 from mvprune_service.db import teachers
 from mvprune_service.db.masks import FIELD
 from mvprune_service.db.search import cells_at, combinations
 from mvprune_service.domain.cells import Cell, Origin, Placed, draw, grid
+from mvprune_service.domain.points import NewPoint, ladder_of, new_point
 from mvprune_service.domain.search import most_steps
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
-from mvprune_service.points import NewPoint, ladder_of, new_point
 
 _SPEC = "sweep.spec"
 

@@ -22,10 +22,10 @@ from tests.waiting import PATIENCE
 import mvprune.v1
 from mvprune.v1 import admin_pb2, admin_pb2_grpc, job_pb2, job_pb2_grpc
 from mvprune_service.api.access import rules
+from mvprune_service.assembly.service import Service
+from mvprune_service.assembly.startup import StartError
 from mvprune_service.config import Settings
 from mvprune_service.secret import attempt_secret, load_key
-from mvprune_service.service import Service
-from mvprune_service.startup import StartError
 
 _S = grpc.StatusCode
 _NOBODY, _DENIED, _UNKNOWN = _S.UNAUTHENTICATED, _S.PERMISSION_DENIED, _S.UNIMPLEMENTED

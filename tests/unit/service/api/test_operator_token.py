@@ -9,11 +9,11 @@ import pytest
 
 from mvprune_service import ids
 from mvprune_service.api.access.auth import BadOperatorToken, accept_operator, digest
+from mvprune_service.assembly.service import Service
+from mvprune_service.assembly.startup import StartError
 from mvprune_service.config import Settings
 from mvprune_service.db import tokens
 from mvprune_service.db.engine.database import Database
-from mvprune_service.service import Service
-from mvprune_service.startup import StartError
 
 
 async def test_an_operator_token_from_a_file_is_accepted(db: Database, tmp_path: Path) -> None:

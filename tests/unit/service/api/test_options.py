@@ -14,10 +14,9 @@ from mvprune.data.loading import load_files
 from mvprune.data.tasks import get_task
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2
-from mvprune_service import data_checks
-from mvprune_service.api.checks import specs
+from mvprune_service.api.checks import data_checks, specs
+from mvprune_service.api.checks.data_checks import DataChecks
 from mvprune_service.api.checks.specs import Checker
-from mvprune_service.data_checks import DataChecks
 
 
 def refused(tiny: Tiny, data: Path | None = None, checks: DataChecks | None = None, **spec: Any) -> dict[str, str]:

@@ -19,14 +19,14 @@ from tests.waiting import until
 import mvprune_migrations
 from mvprune.cli import main
 from mvprune_migrations import HEAD, config_for
+from mvprune_service.assembly.service import Service
+from mvprune_service.assembly.startup import StartError
 from mvprune_service.config import Settings
 from mvprune_service.db import overview
 from mvprune_service.db.engine import opening
 from mvprune_service.db.engine.database import Database, sqlite_url
 from mvprune_service.db.engine.opening import CannotOpen, opened, prepare
 from mvprune_service.secret import load_key
-from mvprune_service.service import Service
-from mvprune_service.startup import StartError
 
 OLD = "0002"
 

@@ -11,8 +11,8 @@ from google.protobuf.json_format import ParseDict
 from mvprune.sources.references import Roots
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import sweep_pb2
+from mvprune_service.api.checks.data_checks import DataChecks
 from mvprune_service.api.checks.sweep_plan import Surroundings, plan_extension, plan_sweep
-from mvprune_service.data_checks import DataChecks
 
 from .gym import BASE
 

@@ -56,7 +56,7 @@ def migrate_command(argv: Sequence[str]) -> int:
     add_database(parser)
     args = parser.parse_args(argv)
 
-    from mvprune_service.migrate import migrate
+    from mvprune_service.commands.migrate import migrate
 
     done = migrate(**given(args, "home", "database_url"))
     value = {"from": done.found, "to": done.head, "backup": done.backup and str(done.backup)}
@@ -104,7 +104,7 @@ def check_command(argv: Sequence[str]) -> int:
     parser.add_argument("--files", action="store_true", help="read and hash every file of every artifact too")
     args = parser.parse_args(argv)
 
-    from mvprune_service.check import check
+    from mvprune_service.commands.check import check
 
     report = check(files=args.files, **given(args, "home", "database_url", "store"))
 
@@ -138,7 +138,7 @@ def check_cluster_command(argv: Sequence[str]) -> int:
     )
     args = parser.parse_args(argv)
 
-    from mvprune_service.check_cluster import check_cluster
+    from mvprune_service.commands.check_cluster import check_cluster
 
     report = check_cluster(args.timeout, **given(args, "home", "ray_address", "store"))
 
@@ -181,7 +181,7 @@ def adopt_store_command(argv: Sequence[str]) -> int:
     parser.add_argument("--yes", action="store_true", help="adopt it")
     args = parser.parse_args(argv)
 
-    from mvprune_service.adopt import adopt
+    from mvprune_service.commands.adopt import adopt
 
     found = adopt(confirmed=args.yes, **given(args, "home", "database_url", "store"))
     value = asdict(found) | {"kept_wal": found.kept_wal and str(found.kept_wal)}

@@ -12,8 +12,9 @@ from functools import partial
 import grpc
 
 from mvprune.sources.references import Roots
-from mvprune_service import readable
 from mvprune_service.api.access import auth, ports
+from mvprune_service.assembly import readable
+from mvprune_service.assembly.startup import Sequence, StartError, Step
 from mvprune_service.changes import Changes
 from mvprune_service.config import Settings
 from mvprune_service.control.ownership import Ownership, Standing
@@ -24,7 +25,6 @@ from mvprune_service.executors import open_executor
 from mvprune_service.executors.base import Executor
 from mvprune_service.lock import lock
 from mvprune_service.secret import load_key
-from mvprune_service.startup import Sequence, StartError, Step
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore, StoreUnavailable
 

@@ -19,11 +19,11 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from mvprune.common import tracing
+from mvprune_service.assembly.service import Service
+from mvprune_service.assembly.startup import StartError
 from mvprune_service.config import Settings, from_command_line, usage_errors
 from mvprune_service.executors.base import StartCancelled
 from mvprune_service.observability import descriptors, logs
-from mvprune_service.service import Service
-from mvprune_service.startup import StartError
 
 START_FAILED = 1
 USAGE_ERROR = 2

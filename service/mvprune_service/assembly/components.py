@@ -39,6 +39,7 @@ from mvprune_service.api.access.streams import Streams
 from mvprune_service.api.admin import AdminServicer
 from mvprune_service.api.artifacts import ArtifactServicer
 from mvprune_service.api.catalog import CatalogServicer
+from mvprune_service.api.checks.data_checks import DataChecks
 from mvprune_service.api.checks.lost_chunks import LostChunks
 from mvprune_service.api.checks.uploaded import UploadReader
 from mvprune_service.api.feeds import Feeds
@@ -50,6 +51,7 @@ from mvprune_service.api.sweep_creation import SweepCreation
 from mvprune_service.api.sweeps import SweepServicer
 from mvprune_service.api.uploads import UploadServicer
 from mvprune_service.api.worker import WorkerServicer
+from mvprune_service.assembly.resources import Resources
 from mvprune_service.changes import Changes
 from mvprune_service.config import Settings
 from mvprune_service.control.dispatcher import Dispatcher
@@ -61,7 +63,6 @@ from mvprune_service.control.loop import Loop, Loops
 from mvprune_service.control.pace import Pace
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.watchdog import Watchdog
-from mvprune_service.data_checks import DataChecks
 from mvprune_service.db import overview
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.quotas import QueueQuota
@@ -71,7 +72,6 @@ from mvprune_service.observability.descriptors import DescriptorWatch
 from mvprune_service.observability.health import Health
 from mvprune_service.observability.probes import Probe, Problems
 from mvprune_service.observability.scrape import Gauges
-from mvprune_service.resources import Resources
 
 _CONTRACT = tuple(
     service

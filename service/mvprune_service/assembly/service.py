@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 
-from mvprune_service import readable
 from mvprune_service.api.access import auth, ports, rules
 from mvprune_service.api.access.handlers import Handlers
 from mvprune_service.api.access.tls import BadCertificate
+from mvprune_service.assembly import readable
+from mvprune_service.assembly.components import Components
+from mvprune_service.assembly.resources import Resources
+from mvprune_service.assembly.startup import Sequence, StartError, Step
 from mvprune_service.changes import Changes
-from mvprune_service.components import Components
 from mvprune_service.config import Settings
 from mvprune_service.control.loop import Loop
 from mvprune_service.db.engine import opening
@@ -22,9 +24,7 @@ from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.executors.base import ExecutorNotOpened
 from mvprune_service.lock import CannotLock
 from mvprune_service.observability import scrape
-from mvprune_service.resources import Resources
 from mvprune_service.secret import BadKey
-from mvprune_service.startup import Sequence, StartError, Step
 
 STATUS_FILE = "server.json"
 _STOP_GRACE = 3.0

@@ -13,13 +13,13 @@ from typing import Any
 
 import mvprune
 from mvprune_service.api.access.ports import worker_environment
+from mvprune_service.assembly.service import STATUS_FILE
 from mvprune_service.config import CommandFailed, Settings, command_settings
 from mvprune_service.domain.leases import version_problem
 from mvprune_service.executors import node_probe, ray
 from mvprune_service.executors.base import ExecutorNotOpened, ExecutorUnavailable, Launch, LaunchRefused, Phase
 from mvprune_service.executors.embedded_ray import EmbeddedRay
 from mvprune_service.executors.ray_jobs import RayExecutor, RayNode
-from mvprune_service.service import STATUS_FILE
 
 _POLL_SECONDS = 0.5
 _FORGETS = 10

@@ -1,0 +1,1 @@
+"""A server: its parts, how they are put together, started and stopped."""
