@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from mvprune.cli._ci import RUN_VARIABLES
+from mvprune.cli.shared.ci import RUN_VARIABLES
 from mvprune.common.collection import without_collection
 
 # Read when gRPC is loaded. Its handlers crash now and then where a database is started as another user, by a real fork.

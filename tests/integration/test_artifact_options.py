@@ -13,7 +13,7 @@ import torch
 import mvprune
 from mvprune.artifact.inspection import inspect
 from mvprune.cli import main
-from mvprune.cli._output import as_json
+from mvprune.cli.shared.output import as_json
 from mvprune.data.loading import load_files
 from mvprune.data.tasks import get_task
 

@@ -17,7 +17,7 @@ import pytest
 
 from mvprune import Client, InvalidArgument, LimitExceeded, NotAuthorised
 from mvprune.cli import main
-from mvprune.cli._exit import ExitCode
+from mvprune.cli.shared.exit import ExitCode
 from mvprune.client.endpoint import Endpoint, find
 from mvprune.v1 import job_pb2, job_pb2_grpc
 from mvprune_service.assembly.service import Service

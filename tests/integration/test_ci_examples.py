@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from mvprune.cli._submit_parser import submit_parser
+from mvprune.cli.shared.submit_parser import submit_parser
 from mvprune.spec.gates import gates_of
 
 from ..conftest import server_path

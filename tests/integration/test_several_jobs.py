@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mvprune import Client
-from mvprune.cli._exit import ExitCode
+from mvprune.cli.shared.exit import ExitCode
 
 from ..conftest import Tiny, server_path
 from ..waiting import PATIENCE

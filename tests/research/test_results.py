@@ -12,8 +12,8 @@ import pytest
 import yaml
 from tests.conftest import Tiny, server_path
 
-from mvprune.cli._sweep_parser import create_parser
-from mvprune.cli._sweep_submission import submission
+from mvprune.cli.sweep.parser import create_parser
+from mvprune.cli.sweep.submission import submission
 
 ROOT = Path(__file__).parents[2]
 SWEEPS = sorted((ROOT / "research" / "sweeps").glob("*.yaml"))

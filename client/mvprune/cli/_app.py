@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from mvprune.cli._commands import COMMANDS, COMPLETING, Command
-from mvprune.cli._errors import UsageError, report, report_no_text, report_system, report_usage
-from mvprune.cli._exit import ExitCode
+from mvprune.cli.shared.commands import COMMANDS, COMPLETING, Command
+from mvprune.cli.shared.errors import UsageError, report, report_no_text, report_system, report_usage
+from mvprune.cli.shared.exit import ExitCode
 from mvprune.common.addresses import exempt_this_machine
 from mvprune.common.exceptions import MvpruneError
 from mvprune.common.suggestions import must_be_one_of
@@ -78,11 +78,11 @@ def _discard_stdout() -> None:
 
 def _run(argv: list[str]) -> int:
     if COMPLETING in os.environ:
-        from mvprune.cli import _complete
+        from mvprune.cli.shared import complete
 
-        argv = _complete.command_line()
+        argv = complete.command_line()
         if argv[0] not in COMMANDS:
-            _complete.words("mvpctl", COMMANDS)
+            complete.words("mvpctl", COMMANDS)
     if not argv or argv[0] in ("-h", "--help"):
         print(_HELP.format(commands="\n".join(_line(name, command) for name, command in COMMANDS.items())))
         return ExitCode.OK
@@ -106,7 +106,7 @@ def _line(name: str, command: Command) -> str:
     line = f"  {name:<12}{command.help}"
     if not command.package:
         return line
-    from mvprune.cli._provided import missing
+    from mvprune.cli.shared.provided import missing
 
     return line + missing(command.extra, command.package)
 
@@ -114,7 +114,7 @@ def _line(name: str, command: Command) -> str:
 def _function(name: str) -> Callable[[list[str]], Any]:
     command = COMMANDS[name]
     if not command.module:
-        from mvprune.cli._provided import provided
+        from mvprune.cli.shared.provided import provided
 
         return provided(name, command.extra)
     function: Callable[[list[str]], Any] = getattr(import_module(f"mvprune.cli.{command.module}"), f"{name}_command")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mvprune.cli._artifacts import add_activations, artifact_parser, fetched
-from mvprune.cli._errors import LocalRefusal
-from mvprune.cli._local import refusals
-from mvprune.cli._output import answer, print_fields, print_table
-from mvprune.cli._types import positive_number, seconds
+from mvprune.cli.shared.artifacts import add_activations, artifact_parser, fetched
+from mvprune.cli.shared.errors import LocalRefusal
+from mvprune.cli.shared.local import refusals
+from mvprune.cli.shared.output import answer, print_fields, print_table
+from mvprune.cli.shared.types import positive_number, seconds
 from mvprune.common.units import counted, size
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune.cli._errors import UsageError
-from mvprune.cli._options import command_parser, connect
-from mvprune.cli._output import answer, print_table
-from mvprune.cli._text import clean
+from mvprune.cli.shared.errors import UsageError
+from mvprune.cli.shared.options import command_parser, connect
+from mvprune.cli.shared.output import answer, print_table
+from mvprune.cli.shared.text import clean
 from mvprune.common.exceptions import ServerUnreachable
 from mvprune.common.suggestions import must_be_one_of
 from mvprune.common.units import count

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, is_folder, manifest_of
-from mvprune.cli._errors import UsageError
-from mvprune.cli._options import command_parser, connect
-from mvprune.cli._output import answer, print_table
+from mvprune.cli.shared.artifacts import ARTIFACT_OR_JOB, artifact_or_job, is_folder, manifest_of
+from mvprune.cli.shared.errors import UsageError
+from mvprune.cli.shared.options import command_parser, connect
+from mvprune.cli.shared.output import answer, print_table
 from mvprune.common.units import percent, size, smaller
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mvprune.cli._options import plain_parser
-from mvprune.cli._types import one_of
+from mvprune.cli.shared.options import plain_parser
+from mvprune.cli.shared.types import one_of
 
 _DETAILS = """Completes commands, options, methods, tasks, models and jobs. Models and jobs are requested from the
 server, silently and for at most two seconds."""

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from mvprune.cli._errors import UsageError
-from mvprune.cli._options import Parser, plain_parser, subcommand
-from mvprune.cli._output import answer, print_table
-from mvprune.cli._types import one_of
+from mvprune.cli.shared.errors import UsageError
+from mvprune.cli.shared.options import Parser, plain_parser, subcommand
+from mvprune.cli.shared.output import answer, print_table
+from mvprune.cli.shared.types import one_of
 from mvprune.client import contexts, endpoint
 from mvprune.common.files import expanded
 from mvprune.common.suggestions import must_be_one_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mvprune.cli._options import command_parser, connect
-from mvprune.cli._output import answer
-from mvprune.cli._types import path
-from mvprune.cli._wait import fetch
+from mvprune.cli.shared.options import command_parser, connect
+from mvprune.cli.shared.output import answer
+from mvprune.cli.shared.types import path
+from mvprune.cli.shared.wait import fetch
 
 
 def download_command(argv: Sequence[str]) -> None:

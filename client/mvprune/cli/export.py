@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mvprune.cli._artifacts import artifact_parser, fetched
-from mvprune.cli._live import live
-from mvprune.cli._local import refusals
-from mvprune.cli._output import answer
-from mvprune.cli._text import clean
-from mvprune.cli._types import one_of, path
+from mvprune.cli.shared.artifacts import artifact_parser, fetched
+from mvprune.cli.shared.live import live
+from mvprune.cli.shared.local import refusals
+from mvprune.cli.shared.output import answer
+from mvprune.cli.shared.text import clean
+from mvprune.cli.shared.types import one_of, path
 from mvprune.common.units import size
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mvprune.cli._exit import ExitCode
-from mvprune.cli._gates import gate_code, print_gates, print_outcome
-from mvprune.cli._live import live
-from mvprune.cli._options import command_parser, connect, job_goes_on, several_jobs_parser
-from mvprune.cli._output import print_data
-from mvprune.cli._wait import Waiting, add_waiting, finish, print_end
+from mvprune.cli.shared.exit import ExitCode
+from mvprune.cli.shared.gates import gate_code, print_gates, print_outcome
+from mvprune.cli.shared.live import live
+from mvprune.cli.shared.options import command_parser, connect, job_goes_on, several_jobs_parser
+from mvprune.cli.shared.output import print_data
+from mvprune.cli.shared.wait import Waiting, add_waiting, finish, print_end
 from mvprune.client.display import transition
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def wait_command(argv: Sequence[str]) -> ExitCode:
     waiting = Waiting(args.timeout, summary=args.summary, junit=args.junit)
     waiting.check()
     if len(args.jobs) > 1:
-        from mvprune.cli._wait_jobs import finish_all  # asyncio is slow to import
+        from mvprune.cli.shared.wait_jobs import finish_all  # asyncio is slow to import
 
         return finish_all(args, waiting)
     with connect(args) as client:

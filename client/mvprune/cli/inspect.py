@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mvprune.artifact.card import flops_in_words, pattern_of, structures_of
-from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, fetch_outline, is_folder
-from mvprune.cli._local import refusals
-from mvprune.cli._options import command_parser, connect
-from mvprune.cli._output import answer, print_fields, print_table
+from mvprune.cli.shared.artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, fetch_outline, is_folder
+from mvprune.cli.shared.local import refusals
+from mvprune.cli.shared.options import command_parser, connect
+from mvprune.cli.shared.output import answer, print_fields, print_table
 from mvprune.common.files import expanded
 from mvprune.common.units import percent, size, smaller
 from mvprune.sources.schemes import shown

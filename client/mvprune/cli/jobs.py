@@ -6,15 +6,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mvprune.cli._errors import UsageError
-from mvprune.cli._exit import ExitCode
-from mvprune.cli._filter import add_filter, filter_of
-from mvprune.cli._gates import print_gates
-from mvprune.cli._job_columns import OF_A_LIST, columns, print_jobs
-from mvprune.cli._options import command_parser, connect, several_jobs_parser
-from mvprune.cli._output import answer, job_with_result, print_job, print_result, print_table
-from mvprune.cli._several import Done, for_each
-from mvprune.cli._types import positive_number
+from mvprune.cli.shared.errors import UsageError
+from mvprune.cli.shared.exit import ExitCode
+from mvprune.cli.shared.filter import add_filter, filter_of
+from mvprune.cli.shared.gates import print_gates
+from mvprune.cli.shared.job_columns import OF_A_LIST, columns, print_jobs
+from mvprune.cli.shared.options import command_parser, connect, several_jobs_parser
+from mvprune.cli.shared.output import answer, job_with_result, print_job, print_result, print_table
+from mvprune.cli.shared.several import Done, for_each
+from mvprune.cli.shared.types import positive_number
 from mvprune.client.display import COLUMNS, failure, transition
 from mvprune.common.units import timestamp
 

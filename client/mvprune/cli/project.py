@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mvprune.cli._options import command_parser, connect, subcommand
-from mvprune.cli._output import answer, print_table
-from mvprune.cli._types import memory, number, whole_number
+from mvprune.cli.shared.options import command_parser, connect, subcommand
+from mvprune.cli.shared.output import answer, print_table
+from mvprune.cli.shared.types import memory, number, whole_number
 from mvprune.common.units import exact_size, size
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from mvprune.cli._artifacts import ARTIFACT_OR_JOB, artifact_or_job, fetched
-from mvprune.cli._errors import UsageError
-from mvprune.cli._local import refusals
-from mvprune.cli._options import command_parser
-from mvprune.cli._output import answer
-from mvprune.cli._types import path
+from mvprune.cli.shared.artifacts import ARTIFACT_OR_JOB, artifact_or_job, fetched
+from mvprune.cli.shared.errors import UsageError
+from mvprune.cli.shared.local import refusals
+from mvprune.cli.shared.options import command_parser
+from mvprune.cli.shared.output import answer
+from mvprune.cli.shared.types import path
 
 _DETAILS = """--to mlflow creates a run with parameters, metrics, curves and files. Pushing again returns the same run.
 --to hub-folder OUT writes a folder that can be uploaded to the Hugging Face Hub."""

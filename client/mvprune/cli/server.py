@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from mvprune.cli._commands import COMMANDS
-from mvprune.cli._exit import ExitCode
-from mvprune.cli._local import refusals
-from mvprune.cli._options import subcommand
-from mvprune.cli._provided import install, missing, provided
+from mvprune.cli.shared.commands import COMMANDS
+from mvprune.cli.shared.exit import ExitCode
+from mvprune.cli.shared.local import refusals
+from mvprune.cli.shared.options import subcommand
+from mvprune.cli.shared.provided import install, missing, provided
 
 _HELP = """usage: mvpctl server COMMAND ...
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mvprune.cli._exit import ExitCode
-from mvprune.cli._options import command_parser, connect
-from mvprune.cli._output import answer, print_fields, print_table
+from mvprune.cli.shared.exit import ExitCode
+from mvprune.cli.shared.options import command_parser, connect
+from mvprune.cli.shared.output import answer, print_fields, print_table
 from mvprune.common.units import age, duration, size, timestamp
 
 if TYPE_CHECKING:

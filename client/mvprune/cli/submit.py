@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mvprune.cli._errors import UsageError
-from mvprune.cli._exit import ExitCode
-from mvprune.cli._options import connect
-from mvprune.cli._output import answer, job_with_result, print_data
-from mvprune.cli._submission import Submission, send_all, submissions
-from mvprune.cli._submit_parser import submit_parser
-from mvprune.cli._text import clean
-from mvprune.cli._uploads import sending
-from mvprune.cli._wait import Waiting, finish
+from mvprune.cli.shared.errors import UsageError
+from mvprune.cli.shared.exit import ExitCode
+from mvprune.cli.shared.options import connect
+from mvprune.cli.shared.output import answer, job_with_result, print_data
+from mvprune.cli.shared.submission import Submission, send_all, submissions
+from mvprune.cli.shared.submit_parser import submit_parser
+from mvprune.cli.shared.text import clean
+from mvprune.cli.shared.uploads import sending
+from mvprune.cli.shared.wait import Waiting, finish
 from mvprune.client.display import keeps, plan
 from mvprune.common.suggestions import did_you_mean
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from mvprune.cli._options import command_parser, connect, subcommand
-from mvprune.cli._output import answer, print_table
-from mvprune.cli._text import clean
-from mvprune.cli._types import duration, one_of
+from mvprune.cli.shared.options import command_parser, connect, subcommand
+from mvprune.cli.shared.output import answer, print_table
+from mvprune.cli.shared.text import clean
+from mvprune.cli.shared.types import duration, one_of
 from mvprune.common.units import timestamp
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mvprune.cli._options import command_parser, connect, subcommand
-from mvprune.cli._output import answer, print_table
-from mvprune.cli._text import clean
-from mvprune.cli._types import one_of, path
-from mvprune.cli._uploads import sending
+from mvprune.cli.shared.options import command_parser, connect, subcommand
+from mvprune.cli.shared.output import answer, print_table
+from mvprune.cli.shared.text import clean
+from mvprune.cli.shared.types import one_of, path
+from mvprune.cli.shared.uploads import sending
 from mvprune.common.units import size, timestamp
 from mvprune.sources.uploads import Kind
 

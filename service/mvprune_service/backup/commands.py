@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from mvprune.cli._exit import ExitCode
-from mvprune.cli._live import new_bars
-from mvprune.cli._options import plain_parser
-from mvprune.cli._output import answer
+from mvprune.cli.shared.exit import ExitCode
+from mvprune.cli.shared.live import new_bars
+from mvprune.cli.shared.options import plain_parser
+from mvprune.cli.shared.output import answer
 from mvprune.common.units import size
 from mvprune_service.commands import add_database, add_store, given
 

@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mvprune.cli._commands import COMPLETING
-from mvprune.cli._exit import ExitCode
-from mvprune.cli._options import Parser, plain_parser
-from mvprune.cli._output import answer, print_table
-from mvprune.cli._types import one_of, path, seconds
+from mvprune.cli.shared.commands import COMPLETING
+from mvprune.cli.shared.exit import ExitCode
+from mvprune.cli.shared.options import Parser, plain_parser
+from mvprune.cli.shared.output import answer, print_table
+from mvprune.cli.shared.types import one_of, path, seconds
 
 
 def start_command(argv: Sequence[str]) -> int:
@@ -32,7 +32,7 @@ def _complete_start() -> None:
     """Prints how `mvpctl server start` could continue, and ends the program. The time limit of completion is for
     questions to a server; here importing the settings takes the time."""
     signal.alarm(0)
-    from mvprune.cli import _complete
+    from mvprune.cli.shared import complete as _complete
     from mvprune_service.config import command_line
 
     parser: Any = command_line("mvpctl server start").root_parser

@@ -19,8 +19,8 @@ from tests.unit.client.scripted_server import NAME, SIZE, SUBMIT, Fake, Mvpctl, 
 from tests.waiting import PATIENCE
 
 from mvprune.cli import main
-from mvprune.cli._commands import COMMANDS
-from mvprune.cli._exit import ExitCode
+from mvprune.cli.shared.commands import COMMANDS
+from mvprune.cli.shared.exit import ExitCode
 from mvprune.v1 import job_pb2
 
 

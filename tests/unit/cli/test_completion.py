@@ -14,7 +14,7 @@ from tests.unit.client.scripted_server import Fake, Mvpctl, always, job
 from tests.unit.client.scripted_sweeps import sweep
 from tests.waiting import PATIENCE, until
 
-from mvprune.cli._commands import COMMANDS
+from mvprune.cli.shared.commands import COMMANDS
 from mvprune.data.tasks import TASKS
 from mvprune.v1 import catalog_pb2, job_pb2, sweep_pb2
 

@@ -17,9 +17,10 @@ from tests.sparse_artifacts import make_artifact
 from tests.unit.cli import ray_dashboard
 from tests.unit.client.scripted_server import Mvpctl
 
-from mvprune.cli import _complete, main
-from mvprune.cli._commands import COMMANDS, COMPLETING
-from mvprune.cli._options import Parser
+from mvprune.cli import main
+from mvprune.cli.shared import complete
+from mvprune.cli.shared.commands import COMMANDS, COMPLETING
+from mvprune.cli.shared.options import Parser
 from mvprune_migrations import config_for, upgrade
 from mvprune_service.backup.making import make
 from mvprune_service.config import Settings
@@ -232,11 +233,11 @@ def parsers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Parser]:
         raise SystemExit
 
     monkeypatch.setenv(COMPLETING, "1")
-    monkeypatch.setattr(_complete, "options", options)
-    monkeypatch.setattr(_complete, "words", words)
+    monkeypatch.setattr(complete, "options", options)
+    monkeypatch.setattr(complete, "words", words)
     while pending:
         command = pending.pop()
-        monkeypatch.setattr(_complete, "command_line", lambda command=command: [*command, "--help"])
+        monkeypatch.setattr(complete, "command_line", lambda command=command: [*command, "--help"])
         assert main([]) == 0
     return found
 

@@ -16,7 +16,7 @@ import pytest
 from tests.unit.client.scripted_server import SIZE, Fake, always, job, refuse, watch
 from tests.waiting import PATIENCE
 
-from mvprune.cli._exit import ExitCode
+from mvprune.cli.shared.exit import ExitCode
 from mvprune.v1 import job_pb2
 
 DOCS = Path(__file__).parents[3] / "docs" / "cli.md"

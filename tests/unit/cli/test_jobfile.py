@@ -21,9 +21,9 @@ from tests.unit.client.scripted_server import Fake, Mvpctl, echo, refuse
 from tests.unit.client.scripted_uploads import Uploads
 
 from mvprune import InvalidArgument
-from mvprune.cli._jobfile import read
-from mvprune.cli._submission import COMMAND_ONLY
-from mvprune.cli._yaml import MAX_BYTES
+from mvprune.cli.shared.jobfile import read
+from mvprune.cli.shared.submission import COMMAND_ONLY
+from mvprune.cli.shared.yaml import MAX_BYTES
 from mvprune.spec.options import SubmitOptions
 from mvprune.spec.parameter import Kind
 from mvprune.spec.parameters import PARAMETERS
@@ -348,7 +348,7 @@ def test_a_full_file_is_read_in_time(tmp_path: Path) -> None:
 def test_the_keys_are_the_parameters_of_submit_and_the_options_of_the_command() -> None:
     of_the_call = {"request_id", "run_id", "validate_only"}
     assert set(PARAMETERS) == {"model", "density", *get_type_hints(SubmitOptions)} - of_the_call
-    from mvprune.cli._submit_parser import submit_parser
+    from mvprune.cli.shared.submit_parser import submit_parser
 
     parser = submit_parser()
     options = ({action.dest for action in parser._actions} | set(parser._defaults)) - {

@@ -8,8 +8,8 @@ import grpc
 import pytest
 from tests.unit.client.scripted_server import Fake, Mvpctl, always, job, refuse
 
-from mvprune.cli._filter import _FIELDS
-from mvprune.cli._job_columns import OF_A_LIST
+from mvprune.cli.shared.filter import _FIELDS
+from mvprune.cli.shared.job_columns import OF_A_LIST
 from mvprune.client.display import COLUMNS
 from mvprune.v1 import job_pb2
 from mvprune_service.api.messages.filters import FIELDS, parse_filter

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.client.scripted_server import job
 
 from mvprune import Client, Job
-from mvprune.cli._live import Bar, Lines, live
-from mvprune.cli._text import clean
+from mvprune.cli.shared.live import Bar, Lines, live
+from mvprune.cli.shared.text import clean
 from mvprune.client import convert
 from mvprune.common.units import age, count, duration, percent, size
 from mvprune.v1 import job_pb2

@@ -21,8 +21,8 @@ from tests.unit.client.scripted_server import Fake, Mvpctl, job, refuse
 from tests.waiting import PATIENCE, until
 
 from mvprune.cli import main
-from mvprune.cli._exit import ExitCode, worst
-from mvprune.cli._live_jobs import JobBars, live_jobs
+from mvprune.cli.shared.exit import ExitCode, worst
+from mvprune.cli.shared.live_jobs import JobBars, live_jobs
 from mvprune.client import convert
 from mvprune.client.models import JobRecord
 from mvprune.v1 import job_pb2
@@ -201,7 +201,7 @@ def test_wait_waits_for_all(jobs: Jobs, mvpctl: Mvpctl) -> None:
 
 
 def test_wait_has_one_timeout_for_all(jobs: Jobs, mvpctl: Mvpctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mvprune.cli._wait_jobs._AT_ONCE", 1)
+    monkeypatch.setattr("mvprune.cli.shared.wait_jobs._AT_ONCE", 1)
     names = [f"j{number}" for number in range(40)]
     for name in names:
         jobs.add(name, "RUNNING")

@@ -12,9 +12,9 @@ from tests.unit.client.scripted_server import Fake, Mvpctl, always, refuse
 from tests.unit.client.scripted_sweeps import MISSES, PASSES, created, point, points, sweep, watch
 from tests.unit.client.scripted_uploads import Uploads
 
-from mvprune.cli._commands import SETTING
-from mvprune.cli._sweep_parser import create_parser
-from mvprune.cli._sweep_values import MOST
+from mvprune.cli.shared.commands import SETTING
+from mvprune.cli.sweep.parser import create_parser
+from mvprune.cli.sweep.values import MOST
 from mvprune.spec.parameters import PARAMETERS, SETTINGS
 from mvprune.spec.sweep_choices import PolicyOptions, RandomStrategy, SearchStrategy, TicketStrategy
 from mvprune.spec.sweep_settings import AXES, POLICY

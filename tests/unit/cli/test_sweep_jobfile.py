@@ -15,8 +15,8 @@ from tests.unit.client.scripted_server import Fake, Mvpctl, refuse
 from tests.unit.client.scripted_sweeps import created
 
 from mvprune import InvalidArgument
-from mvprune.cli._jobfile import read
-from mvprune.cli._sweep_file import read_section
+from mvprune.cli.shared.jobfile import read
+from mvprune.cli.sweep.file import read_section
 from mvprune.spec.parameters import PARAMETERS, SETTINGS
 from mvprune.spec.schema import schema
 from mvprune.spec.sweep_settings import AXES

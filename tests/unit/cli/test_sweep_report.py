@@ -63,7 +63,7 @@ def test_an_artifact_that_is_deleted_is_left_out(fake: Fake, mvpctl: Mvpctl, tmp
 def test_without_numpy_masks_are_left_out(
     fake: Fake, mvpctl: Mvpctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mvprune.cli._sweep_report.find_spec", lambda name: None)
+    monkeypatch.setattr("mvprune.cli.sweep.report.find_spec", lambda name: None)
     outcome = mvpctl("sweep", "report", "s1", str(tmp_path / "report"))
     assert outcome.err == "note: the overlap of masks is left out: it needs pip install 'mvprune[runtime]'\n"
     assert {request.path for request in fake.requests["ReadFile"]} == {"manifest.json"}

@@ -118,7 +118,8 @@ def test_rooms_of_the_service_import_those_before_them(package: str, rooms: tupl
 def test_no_modules_of_the_command_line_import_each_other() -> None:
     """Imports in functions and for types count too."""
     folder = ROOT / "client/mvprune/cli"
-    modules = {f"mvprune.cli.{path.stem}": path for path in folder.glob("*.py") if path.stem != "__init__"}
+    paths = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.py") if path.stem != "__init__"]
+    modules = {".".join(("mvprune.cli", *path.parts)): folder / f"{path}.py" for path in paths}
     sorter = TopologicalSorter(
         {
             module: {known for known in modules for name in imports(path) if f"{name}.".startswith(f"{known}.")}

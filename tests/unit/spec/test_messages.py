@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mvprune.cli._jobfile import beside
+from mvprune.cli.shared.jobfile import beside
 from mvprune.spec.messages import file, reference
 
 SCHEMES = ("server:/models/x", f"upload:{'0' * 64}/x", "s3://bucket/x")

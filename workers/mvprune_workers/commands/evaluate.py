@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune.cli._artifacts import add_runtime, artifact_parser, check_runtime, fetched
-from mvprune.cli._errors import LocalRefusal
-from mvprune.cli._live import live
-from mvprune.cli._local import refusals
-from mvprune.cli._options import Parser
-from mvprune.cli._output import answer, print_fields, print_table
-from mvprune.cli._types import path, positive_number
+from mvprune.cli.shared.artifacts import add_runtime, artifact_parser, check_runtime, fetched
+from mvprune.cli.shared.errors import LocalRefusal
+from mvprune.cli.shared.live import live
+from mvprune.cli.shared.local import refusals
+from mvprune.cli.shared.options import Parser
+from mvprune.cli.shared.output import answer, print_fields, print_table
+from mvprune.cli.shared.types import path, positive_number
 from mvprune.common.threads import SPIN
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune.cli._artifacts import add_runtime, artifact_parser, check_runtime, fetched
-from mvprune.cli._errors import LocalRefusal
-from mvprune.cli._exit import ExitCode
-from mvprune.cli._local import refusals
-from mvprune.cli._output import print_data
-from mvprune.cli._text import clean
-from mvprune.cli._types import memory, positive_number, seconds
+from mvprune.cli.shared.artifacts import add_runtime, artifact_parser, check_runtime, fetched
+from mvprune.cli.shared.errors import LocalRefusal
+from mvprune.cli.shared.exit import ExitCode
+from mvprune.cli.shared.local import refusals
+from mvprune.cli.shared.output import print_data
+from mvprune.cli.shared.text import clean
+from mvprune.cli.shared.types import memory, positive_number, seconds
 from mvprune.common.threads import SPIN
 from mvprune.common.units import percent
 from mvprune.sources.schemes import SERVER, UPLOAD

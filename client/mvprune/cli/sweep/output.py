@@ -1,0 +1,303 @@
+"""Sweeps and their points as text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mvprune.cli.shared.exit import ExitCode
+from mvprune.cli.shared.output import Form, answer, as_json, print_fields, print_table
+from mvprune.cli.shared.text import clean
+from mvprune.common.units import age, duration, percent, size, timestamp
+from mvprune.sources.schemes import shown
+from mvprune.sweep.analysis import Group, Outcome, groups
+from mvprune.sweep.tickets.study import STRATEGY
+
+if TYPE_CHECKING:
+    from mvprune.client.blocking.sweep import Sweep
+    from mvprune.client.sweep_models import SweepPoint, SweepRecord, SweepSpec
+    from mvprune.sweep.tickets.results import TicketResults
+
+_BAR = 30  # characters
+_SEED = "seed"
+_EXPENDABLE = ("N", "STATE", "BYTES", "ABOVE_CONSTANT")
+_WORDS = {
+    "WAITING_FOR_QUOTA": "waits until the project's queue has room",
+    "BUDGET_USED": "the budget is used: no further job is created",
+    "TOO_MANY_FAILURES": "more points failed than the policy allows",
+    "NOTHING_SUCCEEDED": "no point has a result",
+    "NO_POINT_PASSES": "no point passes the gates",
+}
+
+
+class Outcomes(NamedTuple):
+    """What a sweep has come to.
+
+    Attributes:
+        sweep: as it is now.
+        front: its best points.
+        tickets: the results of a study of lottery tickets; None for other sweeps.
+    """
+
+    sweep: SweepRecord
+    front: Sequence[SweepPoint]
+    tickets: TicketResults | None
+
+    @classmethod
+    def of(cls, sweep: SweepRecord, bound: Sweep) -> Outcomes:
+        """Asks the server for the points.
+
+        Args:
+            sweep: what is shown.
+            bound: the same sweep, or an earlier state of it.
+        """
+        if sweep.spec.strategy == STRATEGY:
+            from mvprune.sweep.tickets.results import tickets_of  # most sweeps have none
+
+            return cls(sweep, [], tickets_of(sweep, list(bound.points())))
+        return cls(sweep, bound.front(), None)
+
+
+def with_outcomes(found: Outcomes) -> dict[str, Any]:
+    """The JSON answer about one sweep and its best points, or its tickets."""
+    return {**as_json(found.sweep), "front": as_json(found.front), "tickets": as_json(found.tickets)}
+
+
+def state(sweep: SweepRecord) -> str:
+    """SUCCEEDED: no point passes the gates (NO_POINT_PASSES)"""
+    reason = sweep.state_reason
+    if not reason:
+        return str(sweep.state)
+    return f"{sweep.state}: {_WORDS[reason]} ({reason})" if reason in _WORDS else f"{sweep.state} ({reason})"
+
+
+def done(sweep: SweepRecord) -> int:
+    """How many points have ended."""
+    counts = sweep.counts
+    return counts.succeeded + counts.failed + counts.cancelled + counts.skipped + counts.deleted
+
+
+def counts(sweep: SweepRecord) -> str:
+    """12 of 40 points: 10 succeeded (2 reused), 2 failed, 4 running, 24 pending"""
+    found = sweep.counts
+    reused = f" ({found.reused} reused)" if found.reused else ""
+    parts = [f"{found.succeeded} succeeded{reused}"] if found.succeeded else []
+    names = ("failed", "cancelled", "skipped", "deleted", "running", "queued", "pending")
+    parts += [f"{number} {name}" for name in names if (number := getattr(found, name))]
+    return f"{done(sweep)} of {found.total} points" + (f": {', '.join(parts)}" if parts else "")
+
+
+def print_sweep(found: Outcomes) -> None:
+    """All that matters of a sweep, and its front or its tickets."""
+    sweep = found.sweep
+    cost, total = sweep.cost, sweep.counts.total
+    filled = _BAR * done(sweep) // total if total else 0
+    created = f"{timestamp(sweep.create_time)} UTC, {age(sweep.create_time)} ago" if sweep.create_time else ""
+    print_fields(
+        [
+            ("sweep", sweep.id),
+            ("name", sweep.display_name),
+            ("state", state(sweep)),
+            ("points", f"[{'#' * filled}{'.' * (_BAR - filled)}] {counts(sweep)}"),
+            ("compares", compared(sweep.spec)),
+            ("gates", _gates(sweep)),
+            ("result", found.tickets.winners if found.tickets else recommended(sweep)),
+            ("cost", _cost(sweep) if cost.runtime else ""),
+            ("labels", ", ".join(f"{key}={value}" for key, value in sorted(sweep.labels.items()))),
+            ("creator", "" if sweep.creator == "local" else sweep.creator),
+            ("created", created),
+        ]
+    )
+    if found.front:
+        print()
+        print_front(found.front)
+    if found.tickets is not None:
+        _print_tickets(found.tickets)
+
+
+def _print_tickets(found: TicketResults) -> None:
+    """The table of tickets and controls, and the matrices of transfer."""
+    from mvprune.sweep.tickets.text import matrices, standing, ticket_table  # most sweeps have none
+
+    for line in standing(found):
+        print(clean(line))
+    grids = [("TICKETS", ticket_table(found))]
+    if found.transfer:
+        values, differences = matrices(found)
+        kept = percent(found.transfer_density or 0)
+        grids += [(f"TRANSFER AT {kept}", values), ("DIFFERENCE FROM THE MASK OF THE SAME TASK", differences)]
+    for title, grid in grids:
+        if grid.rows:
+            print(f"\n{title}")
+            print_table([column.upper() for column in grid.columns], grid.rows)
+
+
+def compared(spec: SweepSpec) -> str:
+    """3 density x 2 method, by grid, of ./model on sst2"""
+    axes = [
+        f"{len(axis.values)} {axis.parameter}" if axis.values else f"a range of {axis.parameter}" for axis in spec.axes
+    ]
+    more = [f"{len(spec.points)} more points"] if spec.points else []
+    of = [f"of {shown(spec.base.model)}"] if spec.base.model else []
+    on = [f"on {spec.base.task}"] if spec.base.task else []
+    words = {
+        "search": f"search for the smallest {spec.strategy_options.get('goal', 'density')}",
+        STRATEGY: "lottery tickets",
+    }
+    by = words.get(spec.strategy, f"by {spec.strategy}")
+    return ", ".join(filter(None, [" x ".join(axes), *more, by, " ".join([*of, *on])]))
+
+
+def print_front(points: Sequence[SweepPoint]) -> None:
+    """The points that no other one is better than: means over seeds."""
+    found = groups(outcome(point) for point in points)
+    names = list(dict.fromkeys(name for group in found for name in group.cell))
+    primary = next((point.primary_metric for point in points if point.primary_metric), "")
+    rows = [
+        [
+            ", ".join(str(one.number) for one in group.outcomes),
+            *(_cell(name, group.cell.get(name, "")) for name in names),
+            _mean(group, f"eval/{primary}"),
+            _mean(group, f"delta/{primary}", "+"),
+            _mean_percent(group),
+            size(round(group.mean("bytes") or 0)),
+            str(len(group.outcomes)),
+        ]
+        for group in found
+    ]
+    heads = [name.upper() for name in names]
+    print_table(["FRONT", *heads, primary.upper() or "METRIC", "DIFFERENCE", "REACHED", "BYTES", "N"], rows)
+
+
+def print_points(points: Sequence[SweepPoint]) -> None:
+    """One point a row; N is how many seeds of its cell have a result."""
+    names = list(dict.fromkeys(name for point in points for name in point.cell))
+    primary = next((point.primary_metric for point in points if point.primary_metric), "")
+    seeds = {
+        one.number: len(group.outcomes)
+        for group in groups(map(outcome, _with_result(points)))
+        for one in group.outcomes
+    }
+    above = ["above_constant"] * any("above_constant" in point.metrics for point in points)
+    rows = [
+        [
+            f"{point.number}{' *' if point.optimal else ''}",
+            *(_cell(name, point.cell.get(name, "")) for name in names),
+            _point_state(point),
+            _metric(point, f"eval/{primary}"),
+            _metric(point, f"delta/{primary}", "+"),
+            *(_metric(point, name, "+") for name in above),
+            percent(point.accounting.density) if point.accounting else "",
+            size(point.total_bytes) if point.accounting else "",
+            str(seeds.get(point.number, "")),
+        ]
+        for point in points
+    ]
+    heads = [name.upper() for name in names]
+    measured = [primary.upper() or "METRIC", "DIFFERENCE", *(name.upper() for name in above)]
+    columns = ["#", *heads, "STATE", *measured, "REACHED", "BYTES", "N"]
+    print_table(columns, rows, expendable=_EXPENDABLE)
+
+
+def print_sweeps(sweeps: Sequence[SweepRecord]) -> None:
+    """One sweep a row."""
+    rows = [
+        [
+            one.id,
+            str(one.state),
+            f"{done(one)}/{one.counts.total}",
+            str(one.counts.failed or ""),
+            one.spec.base.task,
+            one.display_name,
+            age(one.create_time),
+            one.recommendation.text if one.recommendation else "",
+        ]
+        for one in sweeps
+    ]
+    columns = ["SWEEP", "STATE", "POINTS", "FAILED", "TASK", "NAME", "AGE", "RESULT"]
+    print_table(columns, rows, expendable=("NAME", "AGE", "TASK", "FAILED"))
+
+
+def answer_change(form: Form, sweep: SweepRecord) -> None:
+    """The answer of a command that changes a sweep."""
+    text = f"sweep {sweep.id} is {sweep.state}; {counts(sweep)}"
+    answer(form, sweep, [sweep.id], lambda: print(clean(text)))
+
+
+def recommended(sweep: SweepRecord) -> str:
+    """The recommended point, or the closest miss, in words."""
+    chosen = sweep.recommendation
+    if chosen is None:
+        return ""
+    return f"point {chosen.point}: {chosen.text}" if chosen.passed else f"none passes; the closest miss: {chosen.text}"
+
+
+def exit_code(sweep: SweepRecord) -> ExitCode:
+    """The exit code for a sweep as it is; says on stderr that it has no result, or none that passes."""
+    words = {"FAILED": ExitCode.FAILED, "CANCELLED": ExitCode.CANCELLED}
+    if sweep.state in words:
+        print(clean(f"error: sweep {sweep.id} is {state(sweep)}"), file=sys.stderr)
+        return words[sweep.state]
+    miss = sweep.recommendation
+    if sweep.state != "SUCCEEDED" or miss is None or miss.passed:
+        return ExitCode.OK
+    print(clean(f"error: no point passes the gates; the closest miss: {miss.text}"), file=sys.stderr)
+    return ExitCode.GATE
+
+
+def outcome(point: SweepPoint) -> Outcome:
+    """The result of a point, with what its accounting says."""
+    counted = point.accounting
+    own = {"bytes": float(point.total_bytes), "density": counted.density} if counted else {}
+    return Outcome(point.number, point.cell, {**point.metrics, **own})
+
+
+def _with_result(points: Sequence[SweepPoint]) -> list[SweepPoint]:
+    return [point for point in points if point.accounting]
+
+
+def _gates(sweep: SweepRecord) -> str:
+    from mvprune.spec.gates import gate_text  # most sweeps have none
+
+    seeds = " (the worst of the seeds)" if sweep.spec.gates and sweep.spec.seeds == "worst" else ""
+    return ", ".join(map(gate_text, sweep.spec.gates)) + seeds
+
+
+def _cost(sweep: SweepRecord) -> str:
+    cost = sweep.cost
+    parts = [f"{duration(cost.runtime or 0)} of jobs", f"{cost.gpu_hours:.1f} GPU hours" if cost.gpu_hours else ""]
+    if cost.baseline_runtime:
+        parts.append(f"{duration(cost.baseline_runtime)} of it for {sweep.counts.baselines} shared baselines")
+    if cost.saved_runtime:
+        parts.append(f"{duration(cost.saved_runtime)} saved at most by sharing them")
+    return ", ".join(filter(None, parts))
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    return percent(value) if name == "density" and isinstance(value, float) else str(value)
+
+
+def _point_state(point: SweepPoint) -> str:
+    reason = point.failure.reason if point.failure else point.state_reason
+    if point.reused:
+        return f"{point.state} (reused)"
+    return f"{point.state} ({reason})" if reason else str(point.state)
+
+
+def _metric(point: SweepPoint, key: str, sign: str = "") -> str:
+    return f"{point.metrics[key]:{sign}.4f}" if key in point.metrics else ""
+
+
+def _mean(group: Group, metric: str, sign: str = "") -> str:
+    mean, deviation = group.mean(metric), group.deviation(metric)
+    if mean is None:
+        return ""
+    return f"{mean:{sign}.4f}" + (f" ± {deviation:.4f}" if deviation is not None else "")
+
+
+def _mean_percent(group: Group) -> str:
+    mean = group.mean("density")
+    return "" if mean is None else percent(mean)
