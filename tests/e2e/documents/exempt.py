@@ -65,6 +65,10 @@ EXEMPT: tuple[Exempt, ...] = (
         "contributing/job-field.md", "tests/unit/service/db/test_job_field_page.py runs it", "comment", '"""A comment'
     ),
     *_all("contributing/job-field.md", "tests/unit/service/db/test_job_field_page.py runs it", '("comment"', ".venv"),
+    *_all(
+        "contributing/rpc.md", "tests/unit/service/api/test_rpc_page.py runs it", '"RenameJob"', "def ", "async def "
+    ),
+    *_all("contributing/rpc.md", "tests/unit/service/api/test_rpc_page.py runs it", '"rename"', "make proto", ".venv"),
     *_all("contributing/sweep-option.md", "tests/unit/spec/test_sweep_option_page.py runs it", ".venv", "make proto"),
     *_all("contributing/task.md", "tests/unit/core/tasks/test_add_a_kind.py runs it", "from __future__"),
     *_all("contributing/task.md", "an entry of a list", "Task("),

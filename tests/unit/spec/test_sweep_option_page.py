@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.unit.spec.recipe import Copy, blocks, mvpctl
 
 CHECK = """
@@ -26,6 +27,7 @@ assert refused == ("sweep.policy.max_cancelled", "must be from 0 to 1,000,000, g
 """
 
 
+@pytest.mark.slow
 def test_the_steps_of_the_page_add_a_setting(tmp_path: Path) -> None:
     copy = Copy.make(tmp_path)
     (field,), (generate, _) = blocks("sweep-option.md", "proto"), blocks("sweep-option.md", "sh")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.unit.spec.recipe import Copy, blocks
 
 CHECK = """
@@ -33,6 +34,7 @@ assert mapping.job(row._replace(comment=None)).comment == ""
 """
 
 
+@pytest.mark.slow
 def test_the_steps_of_the_page_add_a_field(tmp_path: Path) -> None:
     copy = Copy.make(tmp_path)
     (field,) = blocks("job-field.md", "proto")
