@@ -31,9 +31,9 @@ from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.sweeps import NewSweep
 from mvprune_service.db.tables.sweeps import SweepRow
 from mvprune_service.db.upload_uses import NoUpload
-from mvprune_service.domain.points import NewPoint
-from mvprune_service.domain.ticket_points import extended
 from mvprune_service.executors.base import Capacity
+from mvprune_service.sweeps.points import NewPoint
+from mvprune_service.sweeps.tickets import extended
 
 _PARALLEL = 4
 _PLANNED_AT_ONCE = 2  # sweeps: each takes memory

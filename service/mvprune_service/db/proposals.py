@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mvprune.v1 import sweep_pb2
 from mvprune_service.db import search, tickets
 from mvprune_service.db.tables.sweeps import PointRow
-from mvprune_service.domain.points import Proposal
+from mvprune_service.sweeps.points import Proposal
 
 _STRATEGIES = {"search": search.next_points, "tickets": tickets.next_points}
 

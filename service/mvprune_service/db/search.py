@@ -13,9 +13,9 @@ from mvprune.v1 import sweep_pb2
 from mvprune_service.db.tables.sweeps import PointRow
 from mvprune_service.domain.cells import grid
 from mvprune_service.domain.failures import FailureReason
-from mvprune_service.domain.points import NewPoint, Proposal, axes_of, cell_of, ladder_of, new_point, question_of
 from mvprune_service.domain.search import next_step
 from mvprune_service.domain.sweeping import PointState
+from mvprune_service.sweeps.points import NewPoint, Proposal, axes_of, cell_of, ladder_of, new_point, question_of
 
 _UNDECIDED = frozenset({PointState.PENDING, PointState.QUEUED, PointState.RUNNING})
 _NOT_REACHED = FailureReason.DENSITY_NOT_REACHED.value

@@ -17,9 +17,9 @@ from mvprune_service.db.tables.jobs import JobRow
 from mvprune_service.db.tables.sweeps import PointRow, SweepRow
 from mvprune_service.domain.gates import observations
 from mvprune_service.domain.machine import JobState
-from mvprune_service.domain.points import question_of
 from mvprune_service.domain.sweeping import ENDED, with_late_result
 from mvprune_service.ids import ArtifactName, SweepName
+from mvprune_service.sweeps.points import question_of
 
 
 def keep_results(tx: Tx, sweep: SweepRow, points: Sequence[PointRow]) -> tuple[list[PointRow], bool]:

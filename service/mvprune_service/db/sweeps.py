@@ -22,9 +22,9 @@ from mvprune_service.db.tables.sweeps import POINTS, SWEEP_EVENTS, SWEEP_REQUEST
 from mvprune_service.db.upload_uses import use_in_sweep
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.domain.machine import TERMINAL
-from mvprune_service.domain.points import NewPoint
 from mvprune_service.domain.sweeping import ENDED, REPEATABLE, Reason, SweepCommand, SweepState, transition
 from mvprune_service.ids import SweepName, new_uid
+from mvprune_service.sweeps.points import NewPoint
 
 _NO_DETAILS: Mapping[str, str] = {}
 

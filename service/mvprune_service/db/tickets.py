@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from mvprune.sweep.tickets.study import key_of
 from mvprune.v1 import sweep_pb2
 from mvprune_service.db.tables.sweeps import PointRow
-from mvprune_service.domain.points import Proposal
-from mvprune_service.domain.ticket_points import point_of, study_of
 from mvprune_service.domain.tickets import next_runs
+from mvprune_service.sweeps.points import Proposal
+from mvprune_service.sweeps.tickets import point_of, study_of
 
 
 def next_points(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, points: Sequence[PointRow]) -> Proposal:

@@ -21,7 +21,7 @@ from mvprune_service.api.access.errors import Violation, bad
 from mvprune_service.api.checks.options import check_numbers
 from mvprune_service.api.checks.policies import check_gates
 from mvprune_service.domain.cells import Axis, Cell, Origin, Range, size
-from mvprune_service.domain.points import bounds_of, cell_of, plain
+from mvprune_service.sweeps.points import bounds_of, cell_of, plain
 
 MAX_ID = 50  # characters of a sweep's id: the ids of its jobs are longer
 _SPEC, _POLICY = "sweep.spec", "sweep.policy"

@@ -32,10 +32,10 @@ from mvprune_service.db import teachers
 from mvprune_service.db.masks import FIELD
 from mvprune_service.db.search import cells_at, combinations
 from mvprune_service.domain.cells import Cell, Origin, Placed, draw, grid
-from mvprune_service.domain.points import NewPoint, ladder_of, new_point
 from mvprune_service.domain.search import most_steps
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
+from mvprune_service.sweeps.points import NewPoint, ladder_of, new_point
 
 _SPEC = "sweep.spec"
 

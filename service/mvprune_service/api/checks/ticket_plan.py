@@ -19,9 +19,9 @@ from mvprune_service.api.checks.options import check_numbers
 from mvprune_service.api.checks.sweep_checks import Axes, check_policy_of_sweep, place_of_value, read_extension
 from mvprune_service.api.checks.sweep_plan import Surroundings, SweepPlan, check_points
 from mvprune_service.domain.cells import Origin, size
-from mvprune_service.domain.points import NewPoint, axes_of, cell_of
-from mvprune_service.domain.ticket_points import extended, point_of, study_of
 from mvprune_service.domain.tickets import next_runs
+from mvprune_service.sweeps.points import NewPoint, axes_of, cell_of
+from mvprune_service.sweeps.tickets import extended, point_of, study_of
 
 _SPEC, _POLICY = "sweep.spec", "sweep.policy"
 _OF_TASKS = ("data", "training")  # groups of the parameters that a task may have of its own

@@ -8,7 +8,7 @@ from mvprune.spec.parameters import SETTINGS
 from mvprune.sweep.tickets.study import STEP
 from mvprune.v1 import sweep_pb2
 from mvprune_service.api.sweep_creation import policy_with_defaults
-from mvprune_service.domain.points import bounds_of
+from mvprune_service.sweeps.points import bounds_of
 
 SEARCH = dict(zip(("min_density", "max_density", "tolerance"), bounds_of(sweep_pb2.SearchStrategy()), strict=True))
 DEFAULTS = SEARCH | {"parallel": policy_with_defaults(sweep_pb2.SweepPolicy()).parallel, "step": STEP}

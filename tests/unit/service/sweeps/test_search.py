@@ -11,8 +11,8 @@ from tests.unit.service.conftest import ScriptedExecutor
 from mvprune.v1 import job_pb2
 from mvprune_service.db.engine.database import Database
 from mvprune_service.domain.failures import FailureReason
-from mvprune_service.domain.points import ladder_of
 from mvprune_service.domain.search import most_steps
+from mvprune_service.sweeps.points import ladder_of
 
 from .gym import BASE, Gym, Quality
 

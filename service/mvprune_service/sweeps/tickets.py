@@ -20,7 +20,7 @@ from mvprune.sweep.tickets.study import (
     arranged,
 )
 from mvprune.v1 import job_pb2, sweep_pb2
-from mvprune_service.domain.points import NewPoint, axes_of, cell_of
+from mvprune_service.sweeps.points import NewPoint, axes_of, cell_of
 
 _Control = sweep_pb2.TicketStrategy.Control
 

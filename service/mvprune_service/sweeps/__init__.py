@@ -1,0 +1,1 @@
+"""The points of sweeps, as their specs have them."""
