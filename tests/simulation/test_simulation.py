@@ -15,7 +15,7 @@ from .planted import PLANTED
 
 _ROOT = Path(__file__).parents[2]
 _SEEDS = 60  # of each part: about 12 s of CPU time
-_MOST = 200  # histories in which a planted mistake is found
+_MOST = 500  # histories in which a planted mistake is found
 
 
 def simulate(seeds: str, *options: str) -> subprocess.CompletedProcess[str]:
