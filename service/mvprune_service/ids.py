@@ -133,7 +133,7 @@ def new_uid(now_us: int) -> str:
 
 
 def first_uid(time_us: int) -> str:
-    """What no uid of that time or later sorts before."""
+    """A bound: uids of that time or later sort after it."""
     return str(uuid.UUID(int=(max(time_us, 0) // 1000 & (1 << 48) - 1) << 80))
 
 

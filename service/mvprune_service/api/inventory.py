@@ -1,4 +1,4 @@
-"""What is there to compress: the models under the server's roots."""
+"""The models under the server's roots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".ckpt"}  # pickles are refus
 
 
 def model_names(roots: Roots) -> list[str]:
-    """What jobs may name: folders with a config.json and weights, by their name under the models root, else by path.
+    """The models that jobs may name: folders with a config.json and weights, by name under the models root, else by
+    path.
 
     Sorted. Hidden folders, links to outside, what is deeper than three folders, and names that a reference may not have
     (not UTF-8, control characters) are left out.
@@ -34,7 +35,7 @@ def model_names(roots: Roots) -> list[str]:
 
 
 def _entries(folder: Path, roots: Roots) -> Iterator[Path]:
-    """What is in a folder, links followed."""
+    """The entries of a folder, links followed."""
     try:
         listed = sorted(folder.iterdir())
     except OSError:

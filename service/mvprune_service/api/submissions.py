@@ -137,7 +137,7 @@ class Submissions:
         return _noted(mapping.job(row), checker, estimate)
 
     async def _estimate(self, project: str, job: job_pb2.Job, checker: Checker) -> job_pb2.JobEstimate:
-        """What a job will do, and how long that takes."""
+        """The phases of a job, and how long they take."""
         asked, result = estimates.Asked(job.spec, job.policy.resources, checker.steps), job_pb2.JobEstimate()
         result.CopyFrom(checker.outlook)
         seconds, result.text = await self._db.read(estimates.estimate_job, project, asked)

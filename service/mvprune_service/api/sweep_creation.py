@@ -249,7 +249,7 @@ class SweepCreation:
     async def _estimate(
         self, project: str, sweep: sweep_pb2.Sweep, plan: SweepPlan, points: Sequence[NewPoint], most_jobs: int
     ) -> sweep_pb2.SweepEstimate:
-        """What points take."""
+        """The estimate for points."""
         resources = sweep.spec.job_policy.resources
         asked = [estimates.Asked(one.spec, resources, plan.steps.get(one.sha256, 0)) for one in points]
         return await self._db.read(estimates.estimate_sweep, project, asked, most_jobs)

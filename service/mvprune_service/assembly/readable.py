@@ -1,4 +1,4 @@
-"""What the server may read for its callers: the folders that its settings name, without its own files."""
+"""Files that the server may read for its callers: the folders that its settings name, without its own files."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def roots(settings: Settings) -> Roots:
 
 
 def _private(settings: Settings) -> Iterator[Path]:
-    """What the service keeps, and where its secrets are. Links stay links: what they lead to may be replaced."""
+    """The service's own files and secrets. Links stay links: their targets may be replaced."""
     yield from settings.private
     store = urlsplit(settings.store_url)
     if store.scheme == "file":

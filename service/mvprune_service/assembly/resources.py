@@ -1,4 +1,4 @@
-"""What a server holds open while it runs: its home folder, database, store, ports and executor."""
+"""The resources of a running server: its home folder, database, store, ports and executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a database refers to in its store: artifacts, uploads, logs, and what unfinished jobs continue from.
+"""References of a database to its store: artifacts, uploads, logs, and what unfinished jobs continue from.
 
 KINDS lists the kinds of objects. Whoever stores a new kind adds a function there; backup, restore and the check of a
 backup need nothing else.
@@ -44,7 +44,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Referenced:
-    """What one row refers to.
+    """The references of one row.
 
     Attributes:
         what: names the row.
@@ -58,7 +58,7 @@ class Referenced:
 
 
 def referenced(conn: Connection, store: Readable) -> Iterator[Referenced]:
-    """What the rows of a database refer to. Manifests of checkpoints and of unpublished artifacts are read from the
+    """The references of the rows of a database. Manifests of checkpoints and of unpublished artifacts are read from the
     store. Raises StoreUnavailable."""
     for kind in KINDS:
         yield from kind(conn, store)
@@ -107,7 +107,7 @@ def _checkpoints(conn: Connection, store: Readable) -> Iterator[Referenced]:
 
 
 def _uploads(conn: Connection, store: Readable) -> Iterator[Referenced]:
-    """What clients have sent: the chunks that have arrived."""
+    """The chunks that have arrived from clients."""
     for row in conn.execute(select(UPLOAD_CHUNKS).where(UPLOAD_CHUNKS.c.is_ready)):
         what = f"chunk {row.sha256} of an upload of projects/{row.project}"
         yield Referenced(what, (Reference(upload_key(row.uid), row.sha256, row.size_bytes),))

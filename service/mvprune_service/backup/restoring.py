@@ -144,7 +144,7 @@ def _home(home: Path) -> Iterator[None]:
 
 
 def _differences(source: Archive, contents: Contents, file: Path) -> list[str]:
-    """What is wrong with a snapshot, and what its rows refer to that the backup does not have."""
+    """Faults of a snapshot, and references of its rows that the backup does not have."""
     if damage := integrity.deep_findings(file):
         return [f"{archive.DATABASE}: {what}" for what in damage]
     snapshot.upgrade(file)

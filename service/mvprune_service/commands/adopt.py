@@ -25,7 +25,7 @@ _EMPTY = Installation("", 0, ())  # an empty database: adopting the store create
 
 @dataclass(frozen=True)
 class Adoption:
-    """What was found, and whether the store was adopted.
+    """The findings, and whether the store was adopted.
 
     Attributes:
         store: URL of the store.

@@ -42,7 +42,7 @@ _ROWS = 500  # fetched at a time
 
 @dataclass(frozen=True)
 class Report:
-    """What was checked, and what is wrong.
+    """The checks and their findings.
 
     Attributes:
         database: sqlite or postgresql.

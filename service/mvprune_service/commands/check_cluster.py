@@ -28,7 +28,7 @@ _REFUSED_PYTHON = (126, 127)  # exit codes of a shell that cannot start a progra
 
 @dataclass(frozen=True)
 class NodeReport:
-    """What a node has. `gpus` is what Ray counts, `gpu_names` what its driver shows; a version is None where the
+    """The equipment of a node. `gpus` is what Ray counts, `gpu_names` what its driver shows; a version is None if the
     package is missing.
 
     Attributes:
@@ -151,7 +151,7 @@ def _worker_address(settings: Settings) -> str:
 
 
 def _answer(executor: RayExecutor, ref: str, python: str) -> dict[str, Any] | str | None:
-    """What a node says of itself, or why it does not; None: it has not ended yet."""
+    """A node's report on itself, or the reason why there is none; None: it has not ended yet."""
     seen = executor.observe(ref)
     if seen.phase not in (Phase.EXITED, Phase.GONE):
         return None

@@ -131,7 +131,8 @@ class Collector:
             self._say_noted()
 
     def _say_noted(self) -> None:
-        """What this pass has put into quarantine. That an artifact is deleted is no surprise only if its job was."""
+        """The objects that this pass has put into quarantine. A deleted artifact is no surprise only if its job was
+        deleted."""
         noted, self._noted = self._noted, []
         artifacts = sum(entry.key.startswith(MANIFESTS) for entry in noted)
         if noted:

@@ -97,7 +97,7 @@ class Look:
 
     @property
     def why(self) -> str:
-        """What is wrong, in one line."""
+        """The problem in one line."""
         mark, own = self.mark, self.installation
         match self.standing:
             case Standing.UNMARKED:

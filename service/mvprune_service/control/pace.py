@@ -10,7 +10,7 @@ from mvprune_service.observability import metrics
 
 
 class Pace:
-    """What a worker is answered now. Until the first step, there are no workers.
+    """The present answer to workers. Until the first step, there are no workers.
 
     Args:
         heartbeat_seconds: the interval while there are few workers; `lease_seconds` is the lease then.

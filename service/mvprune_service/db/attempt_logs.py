@@ -95,7 +95,7 @@ def claim_logs(tx: Tx, limit: int, for_us: int) -> list[Claimed]:
 
 
 def next_chunk(conn: Connection, claimed: Claimed) -> bytes:
-    """What the next chunk of a claimed log contains. b"" if there is nothing to move: the attempt was deleted, or it
+    """The content of a claimed log's next chunk. b"" if there is nothing to move: the attempt was deleted, or it
     has ended and the rest of its log is short or exceeded LOG_CAP."""
     log_bytes = conn.execute(select(ATTEMPTS.c.log_bytes).where(ATTEMPTS.c.uid == claimed.attempt_uid)).scalar() or 0
     left = log_bytes - claimed.moved_bytes

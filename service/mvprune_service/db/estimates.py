@@ -1,4 +1,4 @@
-"""What jobs will take, by jobs like them: those that have finished, else the first steps of one that runs."""
+"""Estimates of jobs, by jobs like them: those that have finished, else the first steps of one that runs."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class _Measurements:
 
     @property
     def source(self) -> str:
-        """What the times rest on, in words."""
+        """The basis of the times, in words."""
         words = []
         for is_other in (False, True):
             jobs = [one for one, other in self.used.values() if other is is_other]
@@ -221,7 +221,7 @@ def _baselines(conn: Connection, project: str, jobs: Iterable[Asked]) -> tuple[l
 
 
 def _kind(spec: job_pb2.CompressionSpec, resources: job_pb2.Resources) -> Hashable:
-    """What a step costs, but for the method, and which phases there are."""
+    """The key of a step's cost, but for the method, and the phases."""
     training = spec.training
     batch_size, max_length = training.batch_size, training.max_length
     try:

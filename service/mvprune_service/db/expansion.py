@@ -53,7 +53,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Found:
-    """What the results say. It is computed when there are new ones, which takes long for many points.
+    """The verdict on the results. It is computed when there are new ones, which takes long for many points.
 
     Attributes:
         recommendation: empty without a result.

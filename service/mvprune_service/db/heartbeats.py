@@ -34,7 +34,7 @@ class Beat(NamedTuple):
 
 
 class Renewed(NamedTuple):
-    """What the worker has to know of its job."""
+    """The news for a job's worker."""
 
     state: JobState
     cancel_grace_us: int | None

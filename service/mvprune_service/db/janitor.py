@@ -1,4 +1,4 @@
-"""What the janitor deletes from the database, and what it reads before it deletes elsewhere.
+"""The janitor's deletions from the database, and its reads before it deletes elsewhere.
 
 Every function handles a bounded batch and can be repeated. Several janitors may run at once: the conditions are part
 of each DELETE, so a row that changed meanwhile is kept.

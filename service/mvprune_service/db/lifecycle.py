@@ -1,4 +1,4 @@
-"""What users do to a job: one function for each command, inside the caller's transaction.
+"""Commands of users on a job: one function for each command, inside the caller's transaction.
 
 All changes to jobs, those of leases.py too, go through `move` and `touch`: the state machine, the event, the version
 and the announcement are in one place.
@@ -48,7 +48,7 @@ class EtagMismatch(Exception):
 
 @dataclass(frozen=True)
 class NewJob:
-    """What a job is created from. `policy` includes the defaults.
+    """The content of a new job. `policy` includes the defaults.
 
     Attributes:
         base_upload: the upload that the artifact of its teacher is a delta of, "" if it needs none.

@@ -20,7 +20,7 @@ from mvprune_service.stores.layout import MANIFESTS
 
 @dataclass(frozen=True)
 class Quarantined:
-    """What is in quarantine. `artifacts` are those of the `objects` that are manifests. `since_us` is when the first
+    """The quarantine. `artifacts` are those of the `objects` that are manifests. `since_us` is when the first
     of all was found, None if there is nothing."""
 
     objects: int
@@ -44,7 +44,7 @@ def page_of_quarantine(conn: Connection, part: str, after: str, size: int) -> di
 
 
 def quarantined(conn: Connection) -> Quarantined:
-    """What is in quarantine now."""
+    """The objects in quarantine now."""
     is_manifest = QUARANTINE.c.key.startswith(MANIFESTS, autoescape=True)
     columns = (func.count(), func.sum(QUARANTINE.c.size_bytes), func.count().filter(is_manifest))
     count, size, artifacts, since = conn.execute(select(*columns, func.min(QUARANTINE.c.found_us))).one()

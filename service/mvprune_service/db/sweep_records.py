@@ -40,7 +40,7 @@ class UidRow(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What jobs have used: microseconds of all attempts, and the same times their GPUs."""
+    """The usage of jobs: microseconds of all attempts, and the same times their GPUs."""
 
     ran_us: int = 0
     gpu_us: float = 0.0
@@ -140,7 +140,7 @@ def unchanging(conn: Connection, uid: str) -> Hashable | None:
 
 
 def usage_of(conn: Connection, uid: str, now_us: int) -> tuple[Usage, Usage, int]:
-    """What a sweep has used: its jobs with their baselines; the baselines; and the microseconds that its jobs saved
+    """The usage of a sweep: its jobs with their baselines; the baselines; and the microseconds that its jobs saved
     because one baseline serves several of them."""
     own = select(POINTS.c.job_uid).where(POINTS.c.sweep_uid == uid, POINTS.c.reused.is_(False))
     jobs = _usage(conn, ATTEMPTS.c.job_uid.in_(own), now_us)
@@ -149,12 +149,12 @@ def usage_of(conn: Connection, uid: str, now_us: int) -> tuple[Usage, Usage, int
 
 
 def usage_of_job(conn: Connection, job_uid: str) -> Usage:
-    """What a job that has ended has used."""
+    """The usage of a job that has ended."""
     return _usage(conn, ATTEMPTS.c.job_uid == job_uid, 0)
 
 
 def _groups(conn: Connection, uid: str) -> Sequence[Any]:
-    """What decides about the state of points, and how many points have it: state of the job, whether there was one, is
+    """Facts that decide the state of points, and how many points have them: state of the job, whether there was one, is
     to run again, skipped, has a result, reused, count."""
     had_job, skipped, has_result = POINTS.c.job_id != "", POINTS.c.skip_reason != "", POINTS.c.result.is_not(None)
     keys = (JOBS.c.state, had_job, POINTS.c.again, skipped, has_result, POINTS.c.reused)

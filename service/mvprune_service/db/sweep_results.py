@@ -70,7 +70,7 @@ def take_in_late(tx: Tx, job: JobRow, *, actor: str) -> None:
 
 
 def verdict_of(spec: sweep_pb2.SweepSpec, points: Sequence[PointRow]) -> Verdict:
-    """What the results say. A study of tickets recommends no point: its tables say which tickets win."""
+    """The verdict on the results. A study of tickets recommends no point: its tables say which tickets win."""
     if spec.HasField("tickets"):
         return Verdict()
     results = [point for point in points if point.result is not None]
@@ -93,7 +93,7 @@ def recommendation_of(verdict: Verdict) -> sweep_pb2.Recommendation | None:
 
 
 def result_of(conn: Connection, job_uid: str) -> dict[str, Any]:
-    """What a point keeps of a job that has SUCCEEDED."""
+    """The part of a SUCCEEDED job that its point keeps."""
     job = records.job_by_uid(conn, job_uid)
     usage = sweep_records.usage_of_job(conn, job_uid)
     name = ArtifactName(job.project, job.artifact_sha256) if job and job.artifact_sha256 else None

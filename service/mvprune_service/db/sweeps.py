@@ -1,4 +1,4 @@
-"""What users do to a sweep: one function for each command, inside the caller's transaction.
+"""Commands of users on a sweep: one function for each command, inside the caller's transaction.
 
 All changes to sweeps, those of expansion.py too, go through `touch` and `record`: the version, the event and the
 announcement are in one place.
@@ -31,7 +31,7 @@ _NO_DETAILS: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class NewSweep:
-    """What a sweep is created from.
+    """The content of a new sweep.
 
     Attributes:
         spec: its job policy includes the defaults.

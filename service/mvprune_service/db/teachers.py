@@ -65,7 +65,7 @@ class NoTeacher(Exception):
 
 
 def role_of(spec: job_pb2.CompressionSpec) -> Role | None:
-    """What the job that `spec` waits for is to it; None if it waits for none. A teacher may be the baseline too."""
+    """The role of the job that `spec` waits for; None if it waits for none. A teacher may be the baseline too."""
     roles: tuple[Role, ...] = ("teacher", "baseline")
     return next((role for role in roles if getattr(spec, role).WhichOneof("source") in ("job", "train")), None)
 
@@ -160,7 +160,7 @@ def get_or_create_teacher(tx: Tx, student: NewJob, role: Role, *, actor: str) ->
 
 
 def digest(dense: job_pb2.CompressionSpec) -> str:
-    """What identifies a shared dense job: its `teacher_key`."""
+    """The identity of a shared dense job: its `teacher_key`."""
     return hashlib.sha256(lifecycle.canonical(dense)).hexdigest()
 
 

@@ -40,7 +40,7 @@ _NOTE_EVERY_US = 60 * SECOND  # while chunks arrive, the upload's last use is wr
 
 @dataclass(frozen=True)
 class Limits:
-    """What the uploads of a project may have in all.
+    """Limits of a project's uploads in all.
 
     Attributes:
         stored_bytes: of all chunks, equal ones counted once; of a project that has no quota of its own.
@@ -83,7 +83,7 @@ class InUse(Exception):
 
 
 class NewUpload:
-    """What an upload is created from. All that needs no database is computed here, before a transaction begins.
+    """The content of a new upload. All that needs no database is computed here, before a transaction begins.
 
     Args:
         name: with the digest of `files`.
@@ -312,7 +312,7 @@ def _check(conn: Connection, new: NewUpload, row: UploadRow | None, limits: Limi
 
 
 def totals_of(conn: Connection, projects: Sequence[str]) -> dict[str, UploadTotalRow]:
-    """What the uploads of projects have in all; none of projects that never had one."""
+    """The totals of the uploads of projects; none of projects that never had one."""
     rows = fetch_all(conn, UploadTotalRow, select(UPLOAD_TOTALS).where(UPLOAD_TOTALS.c.project.in_(projects)))
     return {row.project: row for row in rows}
 

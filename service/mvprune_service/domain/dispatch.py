@@ -21,7 +21,7 @@ class Problem(Enum):
 
 @dataclass(frozen=True)
 class Reaction:
-    """What to do about a submission that failed. The attempt is submitted again with each round, until the watchdog
+    """The reaction to a submission that failed. The attempt is submitted again with each round, until the watchdog
     ends it at its start deadline.
 
     Attributes:

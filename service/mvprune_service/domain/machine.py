@@ -53,7 +53,7 @@ LIVE_ATTEMPTS = (AttemptState.CREATED, AttemptState.SUBMITTED, AttemptState.RUNN
 
 
 class Command(StrEnum):
-    """What can happen to a job."""
+    """Commands on a job."""
 
     SCHEDULE = "SCHEDULE"  # capacity found: an attempt is created
     CLAIM = "CLAIM"  # the attempt's worker took the lease

@@ -1,4 +1,4 @@
-"""What a worker wrote and could not send."""
+"""Output of a worker that it could not send."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _HEADING = b"\n--- what the worker wrote last, read from the executor\n"
 
 
 def unsent(stored: bytes, output: bytes) -> bytes:
-    """What to append to an attempt's log.
+    """The text to append to an attempt's log.
 
     Args:
         stored: the end of the log.

@@ -22,7 +22,7 @@ _ROUNDING = 1e-6  # of sums of shares
 
 @dataclass(frozen=True)
 class Reserved:
-    """What is reserved for an attempt.
+    """The resources that are reserved for an attempt.
 
     Attributes:
         parts: how many equal parts it consists of. Each part is of one node; parts may be of different nodes.
@@ -52,7 +52,7 @@ class GpuLimits:
 
 
 class Placement(Enum):
-    """What happens to the first job of the queue."""
+    """The decision on the first job of the queue."""
 
     START = "START"
     OVER_QUOTA = "OVER_QUOTA"  # it waits, and with it all jobs of its project
@@ -191,6 +191,6 @@ def ranks_of(asked: job_pb2.Resources) -> int:
 
 
 def together(asked: job_pb2.Resources) -> Reserved:
-    """What all workers of a job ask for; 0 where it is left open."""
+    """The resources that all workers of a job ask for; 0 if it is left open."""
     workers = workers_of(asked)
     return Reserved(workers * asked.cpus, workers * asked.gpus, workers * asked.memory_bytes)

@@ -1,4 +1,4 @@
-"""What happens to a job when one of its attempts fails."""
+"""The consequences for a job when one of its attempts fails."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What happens to the job and to the attempt.
+    """The consequences for the job and the attempt.
 
     Attributes:
         command: for the job: REQUEUE, FAIL or STOPPED.

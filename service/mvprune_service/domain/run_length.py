@@ -18,7 +18,7 @@ _PRESETS: dict[int, Preset] = {
 
 
 class Rows(NamedTuple):
-    """What is known of the data to train on.
+    """Facts about the data to train on.
 
     Attributes:
         number: rows.
@@ -37,7 +37,7 @@ def preset_of(training: job_pb2.Training) -> Preset:
 
 
 def notes_on_length(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None) -> Iterator[str]:
-    """What a preset means, and whether the steps are likely too few for the density.
+    """The meaning of a preset, and whether the steps are likely too few for the density.
 
     Args:
         rows: None where they are not known.

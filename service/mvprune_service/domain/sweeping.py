@@ -54,7 +54,7 @@ class Reason(StrEnum):
 
 
 class SweepCommand(StrEnum):
-    """What users do to a sweep."""
+    """Commands of users on a sweep."""
 
     CANCEL = "CANCEL"
     PAUSE = "PAUSE"
@@ -137,7 +137,7 @@ def point_state(*, job: JobState | None, had_job: bool, again: bool, skipped: bo
 
 @dataclass(frozen=True)
 class Facts:
-    """What decides about the next step of a sweep.
+    """Facts that decide the next step of a sweep.
 
     Attributes:
         state: of the sweep.
@@ -180,7 +180,7 @@ class Decision:
 
 
 def decide(facts: Facts) -> Decision:
-    """What to do next. Carried out, and decided again, until the sweep has ended."""
+    """The next step. Carried out, and decided again, until the sweep has ended."""
     live = _in(facts, LIVE)
     if facts.state in ENDED or facts.state is SweepState.PAUSED:
         return Decision(facts.state)

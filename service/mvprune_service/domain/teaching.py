@@ -10,7 +10,7 @@ _WITHOUT_MODEL = (JobState.FAILED, JobState.CANCELLED, JobState.CANCELLING)
 
 
 class Resolution(Enum):
-    """What happens to a student."""
+    """The consequence for a student."""
 
     WAIT = "WAIT"  # nothing yet, or no longer anything: it does not wait for its teacher
     START = "START"  # the teacher has a model

@@ -19,7 +19,7 @@ class Next(NamedTuple):
 
 
 def next_runs(runs: Sequence[Run], states: Mapping[Key, PointState]) -> Next:
-    """What can be trained of a study.
+    """The runs of a study that can be trained.
 
     A run whose mask comes from another one is added when that one has SUCCEEDED. One that ended without a result stops
     the runs after it, and no others, until it is retried.

@@ -48,7 +48,7 @@ def after_move(
     start_us: int | None,
     waits: bool,
 ) -> Times:
-    """What changes when a job goes from one state to another.
+    """Changes of times when a job goes from one state to another.
 
     Args:
         start_us: when it first ran; None: it never ran.

@@ -1,4 +1,4 @@
-"""What the watchdog does about a live attempt: decided from facts, which it finds out one at a time.
+"""The watchdog's action on a live attempt: decided from facts, which it finds out one at a time.
 
 An expired lease proves nothing. The decision asks for the result first, then for the process, and only a process that
 has EXITED or is GONE ends the attempt. An executor that does not answer (UNKNOWN) decides nothing.
@@ -24,7 +24,7 @@ LONGEST_LEASES = 2
 
 @dataclass(frozen=True)
 class Process:
-    """What the executor says of the attempt's process.
+    """The executor's report on the attempt's process.
 
     Attributes:
         over_us, running_us: for how long it has been seen to be over, and to run without a call to the server.
@@ -49,7 +49,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Result:
-    """What the store has of the attempt: the SHA-256 of a manifest, or what is wrong with the marker, or neither."""
+    """The attempt's marker in the store: the SHA-256 of a manifest, or what is wrong with the marker, or neither."""
 
     manifest_sha256: str | None = None
     damage: str = ""
@@ -57,7 +57,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a live attempt. Times are microseconds since the epoch.
+    """Facts about a live attempt. Times are microseconds since the epoch.
 
     Attributes:
         lease_us: length of a lease.
@@ -88,7 +88,7 @@ class Facts:
 
 
 class Step(Enum):
-    """What to do without a value of its own. After the first three, decide again with what was found out."""
+    """Actions without a value. After the first three, decide again with what was found out."""
 
     OBSERVE = "ask the executor for the process"
     LOOK = "ask the store for a result"

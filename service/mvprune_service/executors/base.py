@@ -1,4 +1,4 @@
-"""What the server asks of an executor.
+"""The interface of executors.
 
 An executor starts one supervisor process per attempt. The database decides what a job's state is. What an executor
 reports about a process is an observation, and an executor that cannot be reached reports UNKNOWN, never GONE.
@@ -129,7 +129,7 @@ class Capacity:
 
 
 class Phase(Enum):
-    """What is known about one started process."""
+    """The record of one started process."""
 
     PENDING = "PENDING"  # accepted, not running yet
     RUNNING = "RUNNING"
@@ -140,7 +140,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Observation:
-    """What the executor reports about a process at one moment. `exit_code` comes only with EXITED: -N after signal N,
+    """The executor's report about a process at one moment. `exit_code` comes only with EXITED: -N after signal N,
     None if the executor does not know it, as after a `stop` or the loss of a node. `started` is False, with EXITED, if
     no node had room for the process and the executor gave it up."""
 

@@ -66,7 +66,7 @@ class EmbeddedRay:
 
     @property
     def token(self) -> str:
-        """What a client of it sends as its bearer token (RAY_AUTH_TOKEN)."""
+        """The bearer token of its clients (RAY_AUTH_TOKEN)."""
         return self._started.token
 
     @property

@@ -1,4 +1,4 @@
-"""What a node of a cluster has, as one line of JSON. `mvpctl server check-cluster` runs the text of this file there.
+"""The equipment of a cluster's node, as one line of JSON. `mvpctl server check-cluster` runs this file's text there.
 
 It starts with the standard library only: what it looks for may be missing.
 """

@@ -19,7 +19,7 @@ _TEXT = 700
 
 
 class Problems:
-    """What is wrong now, and since when."""
+    """Present problems, and since when."""
 
     def __init__(self, clock: Clock = system_clock) -> None:
         self._clock = clock
@@ -99,7 +99,7 @@ class Probe(Generic[_T]):
 
 
 def words(error: BaseException) -> str:
-    """What went wrong, in one line, without secrets."""
+    """The error in one line, without secrets."""
     if isinstance(error, DatabaseUnavailable) and error.__cause__ is not None:
         error = error.__cause__
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error

@@ -1,4 +1,4 @@
-"""What Prometheus gets: the process's metrics, and gauges of what the database, the executor and the store answer."""
+"""Metrics for Prometheus: the process's own, and gauges of what the database, the executor and the store answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECONDS = 5.0  # that one may take
 
 @dataclass(frozen=True)
 class Gauges:
-    """What is asked for each scrape."""
+    """The sources of a scrape."""
 
     overview: Probe[Overview]
     capacity: Probe[Capacity]
@@ -36,7 +36,7 @@ class Gauges:
     store: Probe[bool]
 
     async def answers(self) -> tuple[Overview | None, Capacity | None, Quarantined | None, bool]:
-        """What the database knows, what the executor has, what is in quarantine (None: no answer), and whether the
+        """The database's counts, the executor's capacity, the quarantine (None: no answer), and whether the
         store answers."""
         seen, capacity, garbage, stored = await asyncio.gather(
             self.overview.get(), self.capacity.get(), self.quarantine.get(), self.store.get()

@@ -109,7 +109,7 @@ def checked(path: Path, sha256: str) -> Iterator[bytes]:
 
 
 class Readable(Protocol):
-    """What small objects are read from. Raises StoreUnavailable."""
+    """A reader of small objects. Raises StoreUnavailable."""
 
     def get(self, key: str) -> bytes:
         """Reads a small object. Raises ObjectNotFound."""
@@ -122,7 +122,7 @@ class BlobStore(Readable, Protocol):
 
     @property
     def url(self) -> str:
-        """What `open_store` opens this store from: file:///folder or s3://bucket/prefix. No secrets in it."""
+        """The URL by which `open_store` opens this store: file:///folder or s3://bucket/prefix. No secrets in it."""
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Writes a small object, whole or not at all. With `if_absent`, False if it was there already (kept); of

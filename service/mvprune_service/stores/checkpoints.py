@@ -28,7 +28,7 @@ from mvprune_service.stores.layout import (
 
 
 def checkpoint_prefix(attempt_uid: str, step: int) -> str:
-    """What the keys of a checkpoint begin with."""
+    """The prefix of a checkpoint's keys."""
     return f"attempts/{attempt_uid}/checkpoints/{step}/"
 
 

@@ -34,7 +34,7 @@ _FILES_AT_A_TIME = 4  # each waits for the disk or the network most of the time
 
 
 class ArtifactCorrupt(Exception):
-    """What lies in the store is not what its manifest says: a file or the manifest is missing, cut or altered."""
+    """The store's content differs from its manifest: a file or the manifest is missing, cut or altered."""
 
 
 def blob_key(sha256: str) -> str:

@@ -37,7 +37,7 @@ def put_log_chunk(store: BlobStore, key: str, data: bytes) -> tuple[str, int]:
 
 
 def read_log_chunk(store: BlobStore, key: str, sha256: str, stored_bytes: int) -> bytes:
-    """What a chunk contains. Raises ArtifactCorrupt if the object is missing or has another SHA-256,
+    """The content of a chunk. Raises ArtifactCorrupt if the object is missing or has another SHA-256,
     StoreUnavailable."""
     try:
         packed = store.read(key, 0, stored_bytes)

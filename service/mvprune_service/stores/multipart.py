@@ -26,7 +26,7 @@ _AT_A_TIME = 4
 
 @dataclass(frozen=True)
 class Parts:
-    """What a file is when it is sent: its bytes, and the MD5 of each part, which S3 compares with what it receives."""
+    """The identity of a file that is sent: its bytes, and the MD5 of each part, which S3 compares."""
 
     size: int
     step: int  # bytes of a part

@@ -56,7 +56,7 @@ class NewPoint:
 
 
 class Proposal(NamedTuple):
-    """What a strategy adds to a sweep, and whether it is complete: no further points will be added."""
+    """New points of a strategy, and whether it is complete: no further points will be added."""
 
     points: list[NewPoint]
     is_complete: bool
@@ -126,7 +126,7 @@ def bounds_of(strategy: sweep_pb2.SearchStrategy) -> tuple[float, float, float]:
 
 
 def question_of(spec: sweep_pb2.SweepSpec) -> Question:
-    """What a sweep is to answer."""
+    """The question of a sweep."""
     objectives = [Objective(one.metric, one.direction == sweep_pb2.Objective.MAXIMIZE) for one in spec.objectives]
     if spec.HasField("search") and not objectives:
         goal = Objective(_GOALS.get(spec.search.goal, "density"), maximize=False)

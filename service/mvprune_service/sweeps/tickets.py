@@ -77,7 +77,7 @@ def point_of(spec: sweep_pb2.SweepSpec, run: Run, mask_job: str) -> NewPoint:
 
 
 def task_cell(spec: sweep_pb2.SweepSpec, task: str) -> dict[str, Any]:
-    """What a task has of its own: the values of its point, without its name."""
+    """The values of one task: those of its point, without its name."""
     own: Mapping[str, Any] = next((cell for cell in map(cell_of, spec.points) if cell.get(TASK) == task), {})
     return {name: value for name, value in own.items() if name not in AXES}
 

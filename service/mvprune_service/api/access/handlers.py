@@ -13,14 +13,14 @@ from mvprune_service.api.access.errors import ApiError, abort
 
 
 class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """What a server of gRPC asks for handlers: each passes its calls on."""
+    """The source of a gRPC server's handlers: each passes its calls on."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._by_method: dict[str, Any] = {}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """What gRPC asks for at each call: the method's handler, None if there is none."""
+        """The handler of a call's method, None if there is none. gRPC asks at each call."""
         name = handler_call_details.method
         if name not in self._by_method:
             method = self._calls.method(name)

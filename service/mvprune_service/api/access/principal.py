@@ -10,7 +10,7 @@ EVERY_PROJECT = "-"
 
 
 class Scope(IntEnum):
-    """What a caller may do; each includes those before it. The numbers are those of Token.Scope."""
+    """Rights of a caller; each includes those before it. The numbers are those of Token.Scope."""
 
     READ = 1
     SUBMIT = 2

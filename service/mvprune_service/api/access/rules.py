@@ -15,7 +15,7 @@ from mvprune_service.api.access.principal import Principal, Scope
 
 
 class Caller(Enum):
-    """What a caller must show."""
+    """Credentials that a caller must show."""
 
     NOTHING = 0  # open to everyone
     TOKEN = 1  # an API token of the project, or an operator's

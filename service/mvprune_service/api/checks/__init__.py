@@ -1,1 +1,1 @@
-"""What is refused of jobs and sweeps before they are stored."""
+"""Checks of jobs and sweeps before they are stored."""

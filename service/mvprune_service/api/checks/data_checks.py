@@ -44,7 +44,7 @@ _VARIABLES = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL")  # others may hold
 
 
 class Problem(NamedTuple):
-    """What is wrong with a file.
+    """An error in a file.
 
     Attributes:
         path: the file, as it was called when it was read.
@@ -59,7 +59,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         notes: what should be known of the files.
@@ -80,7 +80,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Files:
-    """What is to be checked.
+    """The files and options of a check.
 
     Attributes:
         task: its name.
@@ -140,7 +140,7 @@ class DataChecks:
         self._threads.shutdown(cancel_waiting=True)
 
     def check(self, files: Files, key: Hashable, *, owner: str, deadline: float) -> Found:
-        """What there is to know of files. Blocks, until `deadline` at most; the check goes on after that, for later
+        """The results for files. Blocks, until `deadline` at most; the check goes on after that, for later
         calls.
 
         Args:

@@ -26,7 +26,7 @@ _LEAST_SHARE = 1e-4  # of a GPU: Ray divides nothing further
 
 
 def check_policy(policy: job_pb2.ExecutionPolicy) -> Iterator[Violation]:
-    """What is wrong with a job's policy."""
+    """The violations of a job's policy."""
     if policy.HasField("resources"):
         yield from check_numbers("job.policy.resources", policy.resources)
         yield from _check_gpus("job.policy.resources.gpus", policy.resources)
@@ -65,7 +65,7 @@ def notes_on_cpus(resources: job_pb2.Resources, capacity: Capacity) -> Iterator[
 
 
 def check_gates(job: job_pb2.Job, task: Task | None) -> Iterator[Violation]:
-    """What is wrong with a job's gates; names of metrics are looked at where the task is known."""
+    """The violations of a job's gates; names of metrics are looked at where the task is known."""
     gates, field = job.policy.gates, "job.policy.gates"
     seen: set[tuple[str, str | None]] = set()
     for index, gate in enumerate(gates):

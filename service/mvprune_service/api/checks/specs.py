@@ -51,7 +51,7 @@ _NAME = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["display_name"])
 
 
 class ModelCheck(NamedTuple):
-    """What was found out about a model: its size and architecture, where they are known, or what is wrong with the
+    """Facts about a model: its size and architecture, if they are known, or what is wrong with the
     reference."""
 
     size: job_pb2.ModelSize | None = None

@@ -79,7 +79,7 @@ class Axes:
             self._check_exclusions()
 
     def _check_exclusions(self) -> None:
-        """What excludes nothing was meant to exclude something."""
+        """Adds a violation for each exclusion that excludes nothing."""
         values = {axis.parameter: axis.values for axis in self.axes if axis.range is None}
         names = {axis.parameter for axis in self.axes}
         for number, partial in enumerate(self.exclude):

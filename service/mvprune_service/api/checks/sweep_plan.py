@@ -42,7 +42,7 @@ _SPEC = "sweep.spec"
 
 @dataclass
 class SweepPlan:
-    """What a sweep consists of, and what is wrong with it.
+    """The points of a sweep, and its violations.
 
     Attributes:
         points: to create now; a search, or a study of tickets, adds more.
@@ -72,7 +72,7 @@ class SweepPlan:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What jobs are checked against.
+    """Facts that jobs are checked against.
 
     Attributes:
         roots: what the caller may let the server read.

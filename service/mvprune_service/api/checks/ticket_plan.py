@@ -127,7 +127,7 @@ def _placed(plan: SweepPlan, spec: sweep_pb2.SweepSpec, runs: Sequence[Run]) -> 
 
 
 def _check_base(base: job_pb2.CompressionSpec) -> Iterator[Violation]:
-    """What the recipe decides by itself."""
+    """Violations: options that the recipe sets itself."""
     yield from check_numbers(f"{_SPEC}.base.{_MASK}", base.locked_mask)
     for field, value in base.ListFields():
         if field.name == _MASK:
@@ -152,7 +152,7 @@ def _refused(prefix: str, given: Sequence[tuple[Any, Any]]) -> Iterator[Violatio
 
 
 def _check_question(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy) -> Iterator[Violation]:
-    """What belongs to sweeps that recommend a point."""
+    """Violations: options of sweeps that recommend a point."""
     why = "unset with tickets, which have a criterion of their own and recommend no point"
     for name in ("gates", "objectives"):
         if given := getattr(spec, name):

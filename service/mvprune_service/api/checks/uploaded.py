@@ -1,4 +1,4 @@
-"""What jobs refer to of a project's uploads, for the checks of a request: the same checks as of files on the server.
+"""A project's uploads for the checks of a request: the same checks as of files on the server.
 
 Of a model only what `inspect_model` and `inspect_mask` read is fetched from the store. A data file is fetched whole,
 and kept for a while: the jobs of a script have the same.

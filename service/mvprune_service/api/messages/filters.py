@@ -118,7 +118,7 @@ class _Token(NamedTuple):
 
 
 def parse_filter(given: str) -> Clause | None:
-    """What a job must be like; None for all. Raises ApiError that says where and why."""
+    """The condition of a filter; None for all jobs. Raises ApiError that says where and why."""
     if len(given) > _LENGTH:
         raise invalid(Violation("filter", f"must be at most {_LENGTH} characters, got {len(given)}"))
     return _Parser(given).parse() if given.strip() else None
@@ -249,7 +249,7 @@ class _Parser:
         return token
 
     def _wrong(self, token: _Token, rule: str) -> Exception:
-        """What must be at the place of a token. `rule` may end in a remedy after a semicolon."""
+        """The error about a token: what must be in its place. `rule` may end in a remedy after a semicolon."""
         rule, _, remedy = rule.partition("; ")
         rest = self._given[token.at : token.at + 40]
         text = f"must be {rule} at character {token.at + 1}, got {repr(rest) if rest else 'its end'}"

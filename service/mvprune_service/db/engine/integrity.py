@@ -130,7 +130,7 @@ def accept_loss(file: Path) -> Path | None:
 
 
 def deep_findings(file: Path) -> list[str]:
-    """What is wrong with the pages, indexes and references of a database. A server may be using it."""
+    """Faults in the pages, indexes and references of a database. A server may be using it."""
     with closing(_read_only(file)) as conn:
         wrong = _findings(conn, "integrity_check")
         for table, row, parent, _ in conn.execute("PRAGMA foreign_key_check"):

@@ -93,7 +93,7 @@ def lost_commits(url: str) -> str | None:
 
 
 def damage(url: str) -> list[str]:
-    """What is wrong with the pages, indexes and references of an SQLite database. A server may be using it. Raises
+    """Faults in the pages, indexes and references of an SQLite database. A server may be using it. Raises
     CannotOpen."""
     with _explained():
         file = sqlite_file(url)

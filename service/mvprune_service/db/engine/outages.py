@@ -1,4 +1,4 @@
-"""What a database error means: whether the database is unavailable, and whether the write happened."""
+"""The meaning of a database error: whether the database is unavailable, and whether the write happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all tables have in common. Times are microseconds since the epoch. Protobuf messages are stored serialized.
+"""The base of all tables. Times are microseconds since the epoch. Protobuf messages are stored serialized.
 
 Each table has its columns, the table, and the row that statements return: a frozen type with the same columns in their
 order. Columns that hold messages are `bytes`: the caller parses the messages that it needs."""

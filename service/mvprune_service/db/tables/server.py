@@ -74,7 +74,7 @@ class ProjectRow(NamedTuple):
 
 
 class InstallationColumns(TypedColumns):
-    """What distinguishes this database from others, and from its copies and backups. One row, made with the tables."""
+    """The identity of this database, which its copies and backups do not share. One row, made with the tables."""
 
     uid: Named[str] = Column(Text, primary_key=True)  # random: the same database, whatever its URL, key and home
     # It only grows: on SQLite with each commit, on both databases with each new mark in the store.
