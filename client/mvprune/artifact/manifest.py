@@ -136,7 +136,7 @@ class ResultInfo:
     """Package → version, of what produced the artifact."""
     seed: int
     notes: tuple[str, ...] = ()
-    """Guesses, replacements and doubts of the run, a sentence each."""
+    """Guesses, replacements and warnings of the run, a sentence each."""
 
     @property
     def spec_sha256(self) -> str:

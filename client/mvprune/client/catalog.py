@@ -1,4 +1,4 @@
-"""What a server knows: models, tasks, methods."""
+"""The catalog of a server: models, tasks, methods."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class MethodOption:
 
     @property
     def allowed(self) -> str:
-        """What it takes, in words."""
+        """Its values, in words."""
         if self.words:
             return ", ".join(self.words)
         if self.min is None or self.max is None:

@@ -1,4 +1,4 @@
-"""What is sent of a model's folder or a data file of this machine."""
+"""The files that are sent of a model's folder or a data file of this machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Content:
 
     @functools.cached_property
     def reference(self) -> str:
-        """What a job names it by."""
+        """The reference by which a job names it."""
         return str(Reference(digest(self.files), self.display_name))
 
     def chunks(self, missing: Collection[str]) -> list[Chunk]:

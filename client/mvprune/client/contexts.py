@@ -32,7 +32,7 @@ _MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Config:
-    """What is in the file.
+    """The content of the file.
 
     Attributes:
         context: the name of the context that counts.

@@ -86,7 +86,7 @@ def artifact(message: artifact_pb2.Artifact) -> models.Artifact:
 
 
 def spec_of(message: job_pb2.CompressionSpec) -> spec_models.Spec:
-    """What a job compresses, and how."""
+    """The spec of a job."""
     method = message.WhichOneof("method") or ""
     return same_fields(
         spec_models.Spec,

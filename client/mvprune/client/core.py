@@ -1,4 +1,4 @@
-"""What clients do, written once for both: see `mvprune.client.wire`."""
+"""The calls of clients, written once for both: see `mvprune.client.wire`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job looks like to people, in words without a form: a terminal, a notebook and a page show them."""
+"""The presentation of a job, in words without a form: a terminal, a notebook and a page show them."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ COLUMNS: Mapping[str, Column] = {
     "creator": Column("CREATOR", lambda job: job.creator),
     "age": Column("AGE", lambda job: age(job.create_time)),
 }
-"""What a list of jobs can show."""
+"""The columns of a list of jobs."""
 
 
 def state(job: JobRecord) -> str:
@@ -157,7 +157,7 @@ def failure(of: Failure | None) -> str:
 
 
 def advice(job: JobRecord) -> str:
-    """What to do about a job's failure, "" where its message says it."""
+    """The remedy for a job's failure, "" if its message says it."""
     return _ADVICE.get(job.failure.reason, "").format(job.id) if job.failure else ""
 
 
@@ -192,7 +192,7 @@ def density_asked(spec: Spec) -> str:
 
 
 def keeps(job: JobRecord) -> str:
-    """What the job keeps, in words and, where the server can count the model, in numbers of weights."""
+    """The kept part of the model, in words and, if the server can count the model, in numbers of weights."""
     density = job.spec.target_density
     if not density:
         return "keeps the weights that the mask keeps"
@@ -220,7 +220,7 @@ def labels(job: JobRecord) -> str:
 
 
 def plan(job: JobRecord) -> list[str]:
-    """What a job will do, and how long that takes; [] where the answer has no estimate."""
+    """The phases of a job, and how long they take; [] where the answer has no estimate."""
     estimate = job.estimate
     if estimate is None:
         return []

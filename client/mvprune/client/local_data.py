@@ -35,7 +35,7 @@ class LocalData:
         self._known: dict[tuple[DataOptions, tuple[tuple[int, ...], ...]], tuple[str, ...]] = {}
 
     def notes_on(self, data: DataOptions) -> tuple[str, ...]:
-        """What is known of the data, and what was not read, a sentence each; () for a task that is not known here.
+        """Notes on the data, and on data that was not read, a sentence each; () for a task that is not known here.
 
         Raises:
             BadFile: a file cannot be used.

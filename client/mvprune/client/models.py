@@ -1,4 +1,4 @@
-"""What the client returns: frozen mirrors of the messages in proto/mvprune/v1.
+"""Results of the client: frozen mirrors of the messages in proto/mvprune/v1.
 
 Times are aware datetimes in UTC, durations are seconds, an unset message is None, an unset string is "".
 """
@@ -86,7 +86,7 @@ class PlannedPhase:
 
 @dataclass(frozen=True)
 class JobEstimate:
-    """What a job will do and how long that takes, as far as it is known before it runs.
+    """The phases of a job and their time, as far as it is known before it runs.
 
     Attributes:
         phases: in order. A dense model that is fine-tuned for the task already is not trained.
@@ -188,7 +188,7 @@ class JobRecord:
         return display.line(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML for a notebook."""
         from mvprune.client import display
 
         return display.table(self)

@@ -1,4 +1,4 @@
-"""What gRPC says of a failed call, as an exception of ours."""
+"""The status of a failed call, as an exception."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def refusal(error: grpc.RpcError, address: str, timeout: float) -> Refusal:
 
 
 class _Told(NamedTuple):
-    """What came with an error: ErrorInfo, BadRequest and RetryInfo of its google.rpc.Status."""
+    """The details of an error: ErrorInfo, BadRequest and RetryInfo of its google.rpc.Status."""
 
     reason: str = ""
     violations: tuple[FieldViolation, ...] = ()

@@ -69,7 +69,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """What a sweep compares.
+    """The spec of a sweep.
 
     Attributes:
         base, job_policy: what its jobs have in common.
@@ -131,7 +131,7 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class SweepCost:
-    """What a sweep has used: seconds of all attempts, GPU hours, the part of the shared baselines, and the seconds that
+    """The cost of a sweep: seconds of all attempts, GPU hours, the part of the shared baselines, and the seconds that
     sharing them saved at most: jobs on one machine would have shared its cache of dense models."""
 
     runtime: float | None
@@ -142,7 +142,7 @@ class SweepCost:
 
 @dataclass(frozen=True)
 class SweepEstimate:
-    """What a sweep will use; `runtime` in seconds, None if no job like its jobs was measured."""
+    """The estimate of a sweep; `runtime` in seconds, None if no job like its jobs was measured."""
 
     jobs: int
     baselines: int

@@ -1,4 +1,4 @@
-"""What clients do with sweeps, written once for both: see `mvprune.client.wire`."""
+"""The calls about sweeps, written once for both: see `mvprune.client.wire`."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Upload:
 
     @property
     def reference(self) -> str:
-        """What jobs of the project name it by: upload:DIGEST/NAME."""
+        """The reference by which jobs of the project name it: upload:DIGEST/NAME."""
         return str(Reference(self.digest, self.display_name))
 
 

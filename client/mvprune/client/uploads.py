@@ -1,4 +1,4 @@
-"""What clients do with uploads, written once for both: see `mvprune.client.wire`.
+"""The calls about uploads, written once for both: see `mvprune.client.wire`.
 
 A local folder or file in the options of a job is read, then the server is asked about the job that refers to its
 digest, then what the server lacks is sent, then the job is created.
@@ -271,7 +271,7 @@ class _Sending:
         self._tell(stage="checked", stored_bytes=self._stored)
 
     def begins(self, message: upload_pb2.Upload) -> None:
-        """What the server lacks is sent."""
+        """Sends the chunks that the server lacks."""
         self._stored, self._sent = self._bytes_in(message), 0
         self.add(0)
 

@@ -36,7 +36,7 @@ class Wire(Protocol):
 
     @property
     def channel(self) -> Any:
-        """What stubs are made of."""
+        """The channel from which stubs are made."""
 
     async def call(self, method: Any, request: Any, seconds: float) -> Any:
         """One answer, within that time."""
@@ -51,7 +51,7 @@ class Wire(Protocol):
         """Does what blocks; `function` has to end soon after its argument is set."""
 
     def callback(self, function: Callable[..., object]) -> Callable[..., object]:
-        """What `work` has to call in place of `function`."""
+        """The function that `work` has to call in place of `function`."""
 
     async def close(self) -> None:
         """Closes the channel; streams that are open end."""

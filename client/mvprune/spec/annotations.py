@@ -51,7 +51,7 @@ def group_of(message: Any) -> str:
 
 
 def facts_of(method: Any) -> MethodFacts:
-    """What the contract says about a method, by its field of CompressionSpec."""
+    """The contract's facts about a method, by its field of CompressionSpec."""
     note = parameter_pb2.MethodFacts()
     if (options := _options().get(method.message_type.full_name)) is not None:
         note.CopyFrom(options.Extensions[parameter_pb2.method])

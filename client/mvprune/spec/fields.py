@@ -1,4 +1,4 @@
-"""What follows from the names and types of the contract's fields."""
+"""Facts that follow from the names and types of the contract's fields."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Gate:
-    """What a result must reach to be good enough, in the units of the contract; submit takes "f1>=80" for it too.
+    """A bound that a result must reach, in the units of the contract; submit takes "f1>=80" for it too.
 
     Attributes:
         metric: eval/NAME, delta/NAME or dense/NAME of a metric of the task, a fraction; bytes, of all files of the

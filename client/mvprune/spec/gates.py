@@ -66,7 +66,7 @@ def gate_text(gate: Gate) -> str:
 
 
 def observed_text(result: GateResult) -> str:
-    """What was observed, in the unit of `gate_text`; "" where nothing was."""
+    """The observed value, in the unit of `gate_text`; "" if nothing was observed."""
     metric, value = result.gate.metric, result.observed
     if value is None:
         return ""

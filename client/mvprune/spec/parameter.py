@@ -1,4 +1,4 @@
-"""What a parameter of a job is, as `Client.submit`, `mvpctl submit` and job files take it."""
+"""A parameter of a job, as `Client.submit`, `mvpctl submit` and job files take it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SIZES = {1 << 50: "PiB", 1 << 40: "TiB", 1 << 30: "GiB", 1 << 20: "MiB"}
 
 
 class Kind(Enum):
-    """What a parameter takes."""
+    """The kinds of values."""
 
     TEXT = "text"
     WORD = "a word"
@@ -52,7 +52,7 @@ class Bound(NamedTuple):
 
 
 class MethodFacts(NamedTuple):
-    """What rules of a job depend on.
+    """Facts that rules of a job depend on.
 
     Attributes:
         name: of the method.
@@ -117,7 +117,7 @@ class Parameter(NamedTuple):
 
     @property
     def takes(self) -> str:
-        """What it takes, in words."""
+        """Its values, in words."""
         return ", ".join(self.words) or self.kind.value
 
     @property

@@ -43,11 +43,11 @@ class Pattern:
 
     @property
     def density_note(self) -> str:
-        """What is said where no density was given."""
+        """The note if no density was given."""
         return f"the density is {self.density:.4g}, that of the pattern {self}"
 
     def problem_with_rows(self, rows: Mapping[str, int]) -> str:
-        """What is wrong with the pattern for matrices whose rows its groups do not fill; "" if they fill all.
+        """The error of a pattern whose groups do not fill the rows of matrices; "" if they fill all.
 
         Args:
             rows: name of a matrix to the weights of its rows.
@@ -61,7 +61,7 @@ class Pattern:
         return ""
 
     def problem_with_density(self, density: float) -> str:
-        """What is wrong with a density that is given beside the pattern; "" if it is the pattern's, within 1 %."""
+        """The error of a density that is given beside the pattern; "" if it is the pattern's, within 1 %."""
         if abs(density / self.density - 1) <= _TOLERANCE:
             return ""
         return (

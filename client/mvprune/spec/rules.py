@@ -52,7 +52,7 @@ def _bad(option: str, given: object, rule: str) -> Problem:
 def problems(
     given: Given, method: MethodFacts | None, task: Task | None = None, *, in_sweep: bool = False
 ) -> Iterator[Problem]:
-    """What breaks a rule that needs neither the model nor the number of steps.
+    """The problems with rules that need neither the model nor the number of steps.
 
     Args:
         given: the options that are set, with values of the right types.
@@ -78,7 +78,7 @@ def problems(
 
 
 def problems_with_steps(given: Given, method: MethodFacts, steps: int) -> Iterator[Problem]:
-    """What breaks a rule about the number of steps, which is positive, in options without other problems."""
+    """The problems with rules about the number of steps, which is positive, in options without other problems."""
     if (rewind := given.get("rewind")) is not None:
         yield from rewind_problems(rewind, steps)
     if _has_schedule(method):
@@ -113,7 +113,7 @@ def methods_with(option: str) -> tuple[str, ...]:
 
 
 def training_problems(given: Given, task: Task | None = None) -> Iterator[Problem]:
-    """What breaks a rule about the settings of the fine-tuning."""
+    """The problems with rules about the settings of the fine-tuning."""
     max_steps, epochs = given.get("max_steps"), given.get("epochs")
     if max_steps is not None and epochs is not None:
         yield _bad("epochs", f"{epochs:g}", "unset beside max_steps; give one of the two")
@@ -137,7 +137,7 @@ def training_problems(given: Given, task: Task | None = None) -> Iterator[Proble
 
 
 def schedule_problems(given: Given, default_shape: str = "cubic") -> Iterator[Problem]:
-    """What breaks a rule about the options of a schedule.
+    """The problems with rules about the options of a schedule.
 
     Args:
         given: options of the schedule, and others, such as the preset, on which the cooldown depends.

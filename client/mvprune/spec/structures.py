@@ -19,7 +19,7 @@ KINDS: Mapping[str, tuple[Kind, ...]] = MappingProxyType(
         "layers": ("layers",),
     }
 )
-"""What is removed, by the words of the option structure."""
+"""The removed parts, by the words of the option structure."""
 
 _WITH_GATES = ("heads", "units", "heads_and_units")
 LAYER_CLASSES: Mapping[str, str] = MappingProxyType(
@@ -113,7 +113,7 @@ BLOCK_SIZE = 32
 
 
 def problem_with_structure(structure: str, model: str, *, is_known: bool, shares_layers: bool) -> str:
-    """What is wrong with a structure for a model; "" if it may have it.
+    """The error of a structure for a model; "" if it may have it.
 
     Args:
         structure: a word of the option.
@@ -136,7 +136,7 @@ def problem_with_structure(structure: str, model: str, *, is_known: bool, shares
 
 
 def problem_with_block_size(block_size: int, head_size: int, where: str) -> str:
-    """What is wrong with a size of blocks that do not fill the part of a head in the matrices; "" if they do.
+    """The error of a size of blocks that do not fill the part of a head in the matrices; "" if they do.
 
     Args:
         where: the heads are, in the message.
@@ -153,13 +153,13 @@ LEAST: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(("heads", "units", "heads_and_units", "blocks_and_units"), "one of each in a block")
     | {"layers": "at least one of them"}
 )
-"""What stays in any case, by the words of the option structure."""
+"""The parts that always stay, by the words of the option structure."""
 TOLERANCE = 0.1
 """Relative, of a density that was requested."""
 
 
 def problem_with_density(structure: str, density: float, reached: float) -> str:
-    """What is wrong with a density that structures miss by more than `TOLERANCE`; "" if they reach it.
+    """The error of a density that structures miss by more than `TOLERANCE`; "" if they reach it.
 
     Args:
         structure: a word of the option.
@@ -228,7 +228,7 @@ def parts_of(names: Sequence[str], layer_class: str) -> Iterator[Part]:
 
 
 def problem_with_selection(structure: str, parts: Sequence[Part], selected: Container[str]) -> str:
-    """What is wrong with what include and exclude leave to prune; "" if they select whole parts, and some.
+    """The error of include and exclude for structures; "" if they select whole parts, and some.
 
     Args:
         structure: a word of the option.

@@ -28,7 +28,7 @@ from mvprune.spec.sweep_choices import (
 
 
 class CellOptions(TypedDict, total=False):
-    """What the jobs of a sweep differ in.
+    """The axes and points of a sweep.
 
     Attributes:
         axes: parameter to its values. The jobs are all combinations; the first axis is the slowest. None as a value

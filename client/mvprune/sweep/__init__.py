@@ -1,1 +1,1 @@
-"""What the results of a sweep say: cells over seeds, the front, the recommended point, the report."""
+"""Analysis of a sweep's results: cells over seeds, the front, the recommended point, the report."""

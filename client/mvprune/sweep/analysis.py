@@ -73,7 +73,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a sweep recommends.
+    """The recommendation of a sweep.
 
     Attributes:
         group: the cell.
@@ -142,7 +142,7 @@ def recommend(
 
 
 def without_seed(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """What a cell has in common with those of other seeds."""
+    """The part of a cell that those of other seeds share."""
     return {name: value for name, value in cell.items() if name != _SEED}
 
 

@@ -1,4 +1,4 @@
-"""What the results of a sweep recommend, and why, in words."""
+"""The recommendation of a sweep's results, and its reason, in words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COUNTS = ("density", "kept_weights", "encoder_nonzero", "dense_flops", "sparse_
 
 @dataclass(frozen=True)
 class Question:
-    """What a sweep is to answer.
+    """The question of a sweep.
 
     Attributes:
         gates: what a recommended point must reach.
@@ -42,7 +42,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What results say.
+    """The verdict on results.
 
     Attributes:
         front: numbers of the points that no other point dominates.

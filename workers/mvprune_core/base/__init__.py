@@ -1,1 +1,1 @@
-"""What every part of the core stands on: errors, options, settings, ranks, files."""
+"""The base of the core: errors, options, settings, ranks, files."""

@@ -53,7 +53,7 @@ class Cache:
         self._group = group
 
     def tensors(self, kind: str, key: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """What `compute` returns, or returned before for the same `kind` and `key`.
+        """The result of `compute`, or its earlier result for the same `kind` and `key`.
 
         A damaged file is computed again. If the folder cannot be written to, nothing is cached.
         """
@@ -179,7 +179,7 @@ class Checkpoints:
 
 
 def _shared(group: Group, read: Callable[[], _Content | None]) -> _Content | None:
-    """What rank 0 reads."""
+    """The content that rank 0 reads."""
     found = read() if group.rank == 0 else None
     facts = group.broadcast(None if found is None else found[1])
     if facts is None:

@@ -74,7 +74,7 @@ class Method(ABC):
 
     @property
     def facts(self) -> MethodFacts:
-        """What rules of a run depend on."""
+        """Facts that rules of a run depend on."""
         return MethodFacts(
             name=self.name,
             ranks_weights=self.ranks_weights,
@@ -145,7 +145,7 @@ class Method(ABC):
         """Reads a sampled gradient of the masked model, without dropout, from the W' into `Matrix.samples`."""
 
     def notes(self, sizes: Sequence[int], examples: int) -> Sequence[str]:
-        """What a user should know of a run, as sentences.
+        """Notes on a run for its user, as sentences.
 
         Args:
             sizes: weights of each matrix.
@@ -235,14 +235,14 @@ class TopV(Method):
             matrix.mask.copy_(matrix.kept)
 
     def importance(self, matrix: Matrix, index: int, step: PruningStep) -> Importance:
-        """What the index-th matrix is ranked by at this step, in its shape. By default the scores."""
+        """The importance of the index-th matrix' weights at this step, in its shape. By default the scores."""
         if matrix.scores is not None:
             return matrix.scores
         weight = matrix.weight.detach()
         return self.scores(weight, generator_of(step.seed, index, device=weight.device))
 
     def importance_of_groups(self, sums: Tensor, size: int) -> Tensor:
-        """What groups of weights, such as attention heads, are ranked by, shape (groups,). By default the mean.
+        """The importance of groups of weights, such as attention heads, shape (groups,). By default the mean.
 
         Args:
             sums: the sum of the importance over the weights of each group.

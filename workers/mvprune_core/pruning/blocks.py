@@ -116,7 +116,7 @@ class _Blocks(Group):
         return _ranks(torch.where(needed & is_open, rank - self.count, rank)) < number
 
     def _scores(self, each: Structures, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
-        """What the blocks of one attention are ranked by: ∞ for those that make the best head compute something."""
+        """The importance of the blocks of one attention: ∞ for those that make the best head compute something."""
 
         def sums(layer: str) -> Tensor:
             """By head, row and column of blocks."""

@@ -1,4 +1,4 @@
-"""What the words of `structure` stand for: which structures may be removed, and what selects among them."""
+"""The words of `structure`: which structures may be removed, and their selectors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Structure = Literal["heads", "units", "heads_and_units", "blocks_and_units", "la
 
 @dataclass(frozen=True)
 class StructureKind:
-    """What a word of `structure` stands for.
+    """The meaning of a word of `structure`.
 
     Attributes:
         select: makes the selector of a model's structures.
@@ -67,7 +67,7 @@ KINDS: Mapping[Structure, StructureKind] = MappingProxyType(
 def new_selector(
     model: nn.Module, structures: Sequence[Structures], structure: Structure, options: RunOptions
 ) -> Selector:
-    """What selects among the structures, and among the weights inside them if these are to be sparse.
+    """The selector of the structures, and among the weights inside them if these are to be sparse.
 
     Args:
         model: the model, before anything is removed.

@@ -129,7 +129,7 @@ class Group:
         return numbers
 
     def scores(self, layers: Mapping[str, tuple[Matrix, int]], ranking: Ranking) -> Tensor:
-        """What each is ranked by, block by block."""
+        """The importance of each, block by block."""
 
         def sums(layer: str, each: Structures, axis: int) -> Tensor:
             """The importance of the rows (0) or columns (1) of each."""

@@ -82,7 +82,7 @@ class Assembly:
 
 
 def draft(run: ResolvedRun, model: nn.Module, pruned: Sequence[str], notes: Sequence[str]) -> ResultInfo:
-    """What the manifest will say, as far as it is known before training; its metric is 0.
+    """The manifest, as far as it is known before training; its metric is 0.
 
     Args:
         run: the run.

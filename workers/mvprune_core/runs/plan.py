@@ -1,4 +1,4 @@
-"""What is decided about a run before anything is trained, by its model and its data."""
+"""Decisions about a run before anything is trained, by its model and its data."""
 
 from __future__ import annotations
 

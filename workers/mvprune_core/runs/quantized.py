@@ -30,7 +30,7 @@ from mvprune_core.storing.target_size import (
 from mvprune_core.storing.word_steps import Words
 
 TOLERANCE = 0.001
-"""What the primary metric may lose by int8: 0.1 points; of a perplexity, that fraction."""
+"""The loss of the primary metric that int8 may cost: 0.1 points; of a perplexity, that fraction."""
 
 
 def round_matrices(
@@ -161,7 +161,7 @@ def fit_target(
 
 
 def _lost(task: Task, before: Mapping[str, float], after: Mapping[str, float]) -> float:
-    """What the primary metric loses from metrics `before` to `after`; below 0 where it gains."""
+    """The loss of the primary metric from metrics `before` to `after`; below 0 where it gains."""
     sign = 1 if task.higher_is_better else -1
     return sign * (before[task.primary_metric] - after[task.primary_metric])
 

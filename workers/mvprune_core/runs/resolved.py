@@ -29,7 +29,7 @@ from mvprune_core.training.distillation import Teacher
 
 @dataclass(frozen=True)
 class Request:
-    """What `compress` is called with.
+    """The arguments of `compress`.
 
     Attributes:
         spec: what is asked for; settled.
@@ -102,7 +102,7 @@ class ResolvedRun(Request):
 
     @property
     def phases(self) -> list[Phase]:
-        """What the run does, in order."""
+        """The phases of the run, in order."""
         teacher: Literal["dense", "other"] = "dense" if self.named_teacher is None else "other"
         return phases_of(
             baseline=self.has_own_baseline,

@@ -1,4 +1,4 @@
-"""What a compression gives: the sparse model, what it measures, and where it comes from."""
+"""The result of a compression: the sparse model, what it measures, and where it comes from."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Result:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was guessed, was replaced or looks wrong in the run, one sentence each; see `Callback.on_note`."""
+        """Guesses, replacements and warnings of the run, one sentence each; see `Callback.on_note`."""
         return self.info.notes
 
     @property

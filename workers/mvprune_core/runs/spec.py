@@ -1,4 +1,4 @@
-"""What a run is asked for, as one object."""
+"""The request of a run, as one object."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SpecKeywords(RunKeywords, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Spec(RunOptions):
-    """What a run is asked for. The options of the contract that are no objects of their own are those of `RunOptions`.
+    """The request of a run. The options of the contract that are no objects of their own are those of `RunOptions`.
 
     Attributes:
         method: the name of a method, or a `Method` with options; by default soft_movement, or locked_mask with

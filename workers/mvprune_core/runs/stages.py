@@ -1,4 +1,4 @@
-"""What each step of a compression gives to the next."""
+"""Results that each step of a compression gives to the next."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What an artifact takes and how it is checked: counts, sizes, trimmed tables."""
+"""The size of an artifact and its checks: counts, sizes, trimmed tables."""

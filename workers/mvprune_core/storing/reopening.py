@@ -1,4 +1,4 @@
-"""What is written is opened again as its users do, and must compute what was evaluated."""
+"""The written artifact is opened again as its users do, and must compute what was evaluated."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def choose(candidates: Sequence[Candidate]) -> Candidate:
 def note_on_target(
     candidates: Sequence[Candidate], chosen: Candidate, exact: Candidate, target: int, loss: str, metric: str
 ) -> str:
-    """What was chosen, and what each candidate takes and loses.
+    """The choice, and the size and loss of each candidate.
 
     Args:
         candidates: the measured ones.

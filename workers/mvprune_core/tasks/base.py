@@ -1,4 +1,4 @@
-"""What the core asks of a kind of task: the class that each file of this folder defines."""
+"""The interface of a kind of task: the class that each file of this folder defines."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Objective(ABC):
         return model_classes(config, self.classes) if self.classes else None
 
     def loss(self, config: Any) -> Loss:
-        """What training minimizes, for a model with this config. By default the model's own loss."""
+        """The loss of the training, for a model with this config. By default the model's own loss."""
         return OwnLoss()
 
     @abstractmethod

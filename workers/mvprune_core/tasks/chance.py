@@ -16,7 +16,7 @@ _HALF = 0.5
 
 @dataclass(frozen=True)
 class Doubt:
-    """What seems wrong with a model's predictions.
+    """Sanity checks of a model's predictions.
 
     Attributes:
         finding: their metric, as the rest of a sentence about the model.

@@ -26,7 +26,7 @@ from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, Values
 
 @dataclass(frozen=True)
 class _Texts(Objective):
-    """What classification and regression share: their inputs, and a row of logits for each."""
+    """The base of classification and regression: their inputs, and a row of logits for each."""
 
     data: ClassificationData
     imports: ClassVar[tuple[str, ...]] = MODULES

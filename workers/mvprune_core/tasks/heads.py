@@ -1,4 +1,4 @@
-"""What a model's config says of its outputs, and notes on what a task changes in it."""
+"""A model's config about its outputs, and notes on what a task changes in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_probability(config: Any) -> bool:
 
 @dataclass(frozen=True)
 class Head:
-    """What a config says of the outputs."""
+    """The keys of a config about the outputs."""
 
     problem_type: str | None
     classes: tuple[str, ...]
@@ -30,7 +30,7 @@ class Head:
 
     @classmethod
     def of(cls, config: Any) -> Head:
-        """What this config says now."""
+        """The present values of a config."""
         given = (getattr(config, key, None) for key in _ACTIVATIONS)
         named = (value.get("activation_fn") if isinstance(value, dict) else value for value in given)
         activation = next((value for value in named if isinstance(value, str)), "")

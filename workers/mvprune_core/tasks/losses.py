@@ -1,4 +1,4 @@
-"""What training minimizes: the losses of a model's outputs on labels.
+"""Losses of a model's outputs on labels.
 
 They are those of transformers' models, bit for bit, but the core computes them: a model does not get the labels.
 """

@@ -20,7 +20,7 @@ from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.hub import first_line
 
 MODULES = ("scipy.stats", "sklearn.metrics")
-"""What `compute_metrics` imports."""
+"""The packages that `compute_metrics` imports."""
 
 
 def check_packages(modules: Sequence[str]) -> None:

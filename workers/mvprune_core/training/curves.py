@@ -44,7 +44,7 @@ class Curve:
         self._evaluations.append((step, finite))
 
     def state(self) -> dict[str, Any]:
-        """What `restore` needs, as JSON values."""
+        """The state for `restore`, as JSON values."""
         return {"points": [list(point) for point in self._points], "evaluations": list(self._evaluations)}
 
     def restore(self, state: Mapping[str, Any]) -> None:

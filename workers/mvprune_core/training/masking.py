@@ -260,7 +260,7 @@ class Masks:
 
     @property
     def _gates(self) -> Sequence[Gates]:
-        """What has scores and a mask: the matrices, or the gates that their weights share."""
+        """The parts with scores and a mask: the matrices, or the gates that their weights share."""
         return self._shared or self.matrices
 
     def _add_scores(self, seed: int) -> None:

@@ -1,1 +1,1 @@
-"""What commands share: parsers, files, answers, progress, errors."""
+"""Shared by commands: parsers, files, answers, progress, errors."""

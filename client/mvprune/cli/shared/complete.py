@@ -78,7 +78,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def _settings() -> Mapping[str, str]:
-    """What --set takes: a name with =, or with each of its words."""
+    """Values of --set: a name with =, or with each of its words."""
     from mvprune.spec.parameters import PARAMETERS
 
     named = (one for one in PARAMETERS.values() if one.by_name)
@@ -98,7 +98,7 @@ def _completer(values: Values) -> Callable[..., Any]:
 
 
 def _ask(args: argparse.Namespace, question: Callable[[Client], Iterable[Any]]) -> list[Any]:
-    """What a server says; nothing where there is none."""
+    """The answer of a server; nothing if there is none."""
     from mvprune.client.client import Client
 
     given = {name: getattr(args, name) for name in CONNECTION}

@@ -33,7 +33,7 @@ from mvprune.common.exceptions import (
 
 
 class LocalRefusal(MvpruneError):
-    """What a command cannot do with the files or the packages of this machine."""
+    """An error about the files or the packages of this machine."""
 
 
 _CODES: dict[type[MvpruneError], ExitCode] = {

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What mvpctl tells its caller."""
+    """The exit codes of mvpctl."""
 
     OK = 0
     ERROR = 1

@@ -33,7 +33,7 @@ _PREFIXES = ("job:", *SCHEMES)  # of what is no path
 
 
 class Problem(NamedTuple):
-    """What is wrong, and where."""
+    """An error and its place."""
 
     place: Place
     text: str
@@ -61,7 +61,7 @@ class JobDocument:
     sweep: Mapping[str, Any] = field(default_factory=dict)
 
     def located(self, refusal: InvalidArgument) -> InvalidArgument:
-        """What the server refuses, with the place of each field that the file has."""
+        """The server's refusal, with the place of each field that the file has."""
         violations = [FieldViolation(self.located_field(one.field), one.description) for one in refusal.violations]
         return InvalidArgument(str(refusal), code=refusal.code, reason=refusal.reason, violations=violations)
 

@@ -1,4 +1,4 @@
-"""What became of jobs, for CI systems: a summary in Markdown, and each job and its gates as tests in JUnit's XML."""
+"""The results of jobs for CI systems: a summary in Markdown, and each job and its gates as tests in JUnit's XML."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from mvprune.common.exceptions import MvpruneError, ServerUnreachable, bad_field
 
 
 class Done(NamedTuple):
-    """What a command did with a job.
+    """The result of a command for a job.
 
     Attributes:
         job_id: what --quiet prints.
@@ -89,5 +89,5 @@ def for_each(jobs: Sequence[str], project: str, form: Form, act: Callable[[str],
 
 
 def error_entry(job: str, error: MvpruneError) -> dict[str, Any]:
-    """What JSON has in the place of a job of which there is nothing else to say."""
+    """The JSON of a job that nothing else is known of."""
     return {"job": job, "error": str(error), "exit_code": int(code_of(error))}

@@ -1,4 +1,4 @@
-"""What a command says about the folders and files that it sends: notes, and progress while it reads and sends them."""
+"""Messages about the folders and files that a command sends: notes, and progress while it reads and sends them."""
 
 from __future__ import annotations
 

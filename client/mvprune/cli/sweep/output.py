@@ -32,7 +32,7 @@ _WORDS = {
 
 
 class Outcomes(NamedTuple):
-    """What a sweep has come to.
+    """The results of a sweep.
 
     Attributes:
         sweep: as it is now.

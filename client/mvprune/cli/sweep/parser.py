@@ -83,7 +83,7 @@ def add_axes(parser: Parser) -> None:
 
 
 def _readers() -> dict[str, Callable[[str], Any]]:
-    """What reads the values of the axes that --set sets."""
+    """The parser of the axes that --set sets."""
     return {one.name: values_of(one) for one in AXES.values() if one.by_name and one.kind in _MANY}
 
 
@@ -124,7 +124,7 @@ def add_settings(parser: Parser, settings: Iterable[Parameter]) -> None:
 
 
 def _several(one: Parameter) -> dict[str, Any]:
-    """What an option takes that may have several values."""
+    """The type of an option that may have several values."""
     if one.name not in AXES or one.kind not in _MANY:
         return {}
     metavar = f"{one.metavar}[,...]" if splits(one) else one.metavar

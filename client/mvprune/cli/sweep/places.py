@@ -32,7 +32,7 @@ _SECTION = "sweep"
 
 @dataclass(frozen=True)
 class Places:
-    """What a request was made of.
+    """The sources of a request.
 
     Attributes:
         axes: its parameters, in the request's order.

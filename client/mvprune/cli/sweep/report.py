@@ -59,7 +59,7 @@ def report_command(argv: Sequence[str]) -> None:
 def _details(
     client: Client, points: Sequence[SweepPoint], progress: Lines | Bar | Silence, *, masks: bool
 ) -> Iterator[PointDetails]:
-    """What the artifacts of points say; says on stderr which of them are deleted."""
+    """The details of the points' artifacts; says on stderr which of them are deleted."""
     from mvprune.artifact.manifest import MANIFEST_FILE
     from mvprune.sweep.report import details_of
 

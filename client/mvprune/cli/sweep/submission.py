@@ -92,7 +92,7 @@ def _read(file: str) -> JobDocument:
 
 
 def _given(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """What options say: parameters with one value, axes, settings."""
+    """The meaning of options: parameters with one value, axes, settings."""
     values = vars(args)
     if args.sparsity:
         if args.density:

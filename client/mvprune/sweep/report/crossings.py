@@ -22,7 +22,7 @@ _Knots = list[tuple[float, Stat]]  # logarithm of the density, difference
 
 
 class _Measured(NamedTuple):
-    """What was measured of a line."""
+    """The measurements of a line."""
 
     name: str
     knots: _Knots

@@ -1,4 +1,4 @@
-"""What the artifacts of a few points say beyond their metrics: density by layer, and which weights are kept."""
+"""Details of the artifacts of a few points: density by layer, and which weights are kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_DETAILED = 5  # points
 
 @dataclass(frozen=True)
 class PointDetails:
-    """What the artifact of a point says beyond its metrics.
+    """Details of the artifact of a point.
 
     Attributes:
         artifact: SHA-256 of its manifest, the last part of the artifact's name.

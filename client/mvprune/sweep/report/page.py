@@ -87,7 +87,7 @@ def sweep_page(results: Results, details: Mapping[int, PointDetails]) -> str:
 
 
 def _plots(results: Results) -> list[str]:
-    """What is compared with what."""
+    """The comparison of the report."""
     return [
         "<h2>The front: quality against bytes</h2>",
         *(_picture(front_plot(results, panel)) for panel in results.panels[:MAX_PANELS]),

@@ -126,7 +126,7 @@ def _drawn(panel: Panel) -> list[Cell]:
 
 
 class _Drawing:
-    """What the plots have in common: lines, marks, bars over seeds, small dense models, gates.
+    """The base of the plots: lines, marks, bars over seeds, small dense models, gates.
 
     Attributes:
         found: the cells that have both values: their costs and their values over seeds.

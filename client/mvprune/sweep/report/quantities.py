@@ -1,4 +1,4 @@
-"""What a report measures: the metric of a task, and what a model costs by five measures."""
+"""The quantities of a report: the metric of a task, and five measures of a model's cost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Quality:
 
     @property
     def scale(self) -> float:
-        """What a value is multiplied with to be written."""
+        """The factor of a written value."""
         return 1.0 if self.is_loss else 100.0
 
     @property
@@ -95,7 +95,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a model costs by one measure.
+    """One measure of a model's cost.
 
     Attributes:
         key: of the link to its plot.

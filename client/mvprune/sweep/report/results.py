@@ -113,7 +113,7 @@ class Results:
 
     @property
     def verdict(self) -> str:
-        """What the chosen cell is."""
+        """The chosen cell."""
         choice = self.sweep.recommendation
         return "recommended" if choice is not None and choice.passed else "closest miss"
 
@@ -238,7 +238,7 @@ def _values(point: SweepPoint, quality: Quality, dense: Stat | None) -> dict[str
 
 
 def _differing(points: Sequence[SweepPoint]) -> list[str]:
-    """What lines differ in, beside the method."""
+    """The parameters that lines differ in, beside the method."""
     found = [parameters(point) for point in points]
     names = dict.fromkeys(key for one in found for key in one if key not in _NOT_A_LINE and key != "method")
     return [name for name in names if len({value_text(one.get(name)) for one in found}) > 1]

@@ -248,7 +248,7 @@ def differed(results: Results) -> Table | str:
 
 
 def same(results: Results) -> Table:
-    """What all points have in common, and what was asked of them. Defaults are left out."""
+    """The options that all points share, and what was asked of them. Defaults are left out."""
     spec = results.sweep.spec
     plain = flat(dataclasses.asdict(spec.base))
     names = {"target_density": "density"}

@@ -75,7 +75,7 @@ class TransferCell:
 
 @dataclass(frozen=True)
 class TicketResults:
-    """What the runs of a study say together.
+    """The results of a study's runs together.
 
     Attributes:
         controls: those of the study.

@@ -1,4 +1,4 @@
-"""What a study of lottery tickets trains: the runs that follow from its settings."""
+"""The runs of a study of lottery tickets: those that follow from its settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TASK, DENSITY, SEED = "task", "density", "seed"
 AXES = (TASK, DENSITY, SEED)
 """The parameters that a study has several values of."""
 RUN, MASK_TASK = "run", "mask_task"
-"""What the cells of a study have beside parameters."""
+"""The keys of a study's cells beside parameters."""
 DENSE, TICKET, TRANSFER, RANDOM_MASK = "dense", "ticket", "transfer", "random_mask"
 CONTROLS = (RANDOM_MASK, "random", "shuffled", "shuffled_layers")
 NO_CONTROL = "none"
@@ -51,7 +51,7 @@ class Run:
 
     @property
     def key(self) -> Key:
-        """What it is known by."""
+        """Its key."""
         mask_task = self.mask.task if self.mask is not None and self.kind == TRANSFER else ""
         return Key(self.kind, self.task, self.density, self.seed, mask_task)
 

@@ -45,7 +45,7 @@ def matrices(found: TicketResults) -> tuple[Grid, Grid]:
 
 
 def standing(found: TicketResults) -> list[str]:
-    """What is missing, and why."""
+    """The missing runs, and why."""
     missing = [f"{found.missing:,} of {found.runs:,} runs have no result."] if found.missing else []
     return [*missing, *(f"{text}." for text in found.stopped)]
 
