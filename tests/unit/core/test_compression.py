@@ -57,6 +57,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "locked_mask"])  # test_given_masks.py
 def test_compresses_from_folder_to_artifact(
     model_folder: Path, data: ClassificationData, method: str, cache: Path, tmp_path: Path

@@ -144,6 +144,7 @@ def test_the_artifact_has_the_pattern_and_its_manifest_says_so(
         assert bool(((state[name] != 0).view(-1, 4).sum(1) <= 2).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RANKING)
 def test_an_interrupted_run_ends_as_one_that_is_not(
     model_folder: Path, data: ClassificationData, tmp_path: Path, name: str

@@ -103,6 +103,7 @@ def equal_but_for_rounding(one: Result, two: Result) -> None:
         assert torch.equal(states[0][name] == 0, states[1][name] == 0)
 
 
+@pytest.mark.slow
 @needs_kernel
 @pytest.mark.parametrize(
     ("training", "rewind"),

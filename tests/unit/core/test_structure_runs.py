@@ -75,6 +75,7 @@ def test_the_smaller_model_computes_what_the_masked_one_does(known_model: nn.Mod
     assert sum(p.numel() for p in model.parameters()) < before
 
 
+@pytest.mark.slow
 def test_every_way_to_open_the_artifact(four_heads: Path, data: ClassificationData, tmp_path: Path, case: Case) -> None:
     result = compress(four_heads, data, **{"method": "magnitude"} | case.options | QUICK)
     result.save(tmp_path / "out")
@@ -88,6 +89,7 @@ def test_every_way_to_open_the_artifact(four_heads: Path, data: ClassificationDa
     assert done.difference < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "method"), RUNS)
 def test_an_interrupted_run_ends_as_one_that_is_not(
     four_heads: Path, data: ClassificationData, tmp_path: Path, name: str, method: str

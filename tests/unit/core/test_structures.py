@@ -285,6 +285,7 @@ def test_a_default_of_another_method_is_not_replaced_without_a_word(
     assert any("heads are compared in all blocks together: selection is global" in note for note in result.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RANKING)
 def test_an_interrupted_run_ends_as_one_that_is_not(
     model_folder: Path, data: ClassificationData, tmp_path: Path, name: str
