@@ -42,7 +42,7 @@ pictures: setup ## run the demo, write the text and the pictures that the README
 	@$(BIN)/python scripts/pictures.py
 
 # In order of folders: those whose few tests take longest come first.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: test
 test: setup ## types, style, generated code, and all tests but the slow ones
