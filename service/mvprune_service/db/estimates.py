@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Executable, func, select, tuple_
+from sqlalchemy import Connection, Executable, bindparam, func, select
 
 from mvprune.common.units import counted
 from mvprune.data.phases import TRAININGS
@@ -15,7 +15,7 @@ from mvprune.data.tasks import UnknownTask, get_task
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import teachers
-from mvprune_service.db.engine.statements import fetch_all
+from mvprune_service.db.engine.statements import Query, fetch_all
 from mvprune_service.db.tables.attempts import METRICS
 from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.domain.machine import JobState
@@ -50,6 +50,21 @@ class _JobRow(NamedTuple):
     end_us: int | None
     update_us: int
     progress: bytes | None
+
+
+_NEWEST = Query(
+    _JobRow,
+    select(*(JOBS.c[name] for name in _JobRow._fields))
+    .where(
+        JOBS.c.project == bindparam("in_project"),
+        JOBS.c.model == bindparam("of_model"),
+        JOBS.c.task == bindparam("of_task"),
+        JOBS.c.attempt == 1,  # what others did again is not known
+        JOBS.c.state == bindparam("in_state"),
+    )
+    .order_by(JOBS.c.create_us.desc())
+    .limit(_LOOKED_AT),
+)
 
 
 class _TrainingRow(NamedTuple):
@@ -213,10 +228,12 @@ def _baselines(conn: Connection, project: str, jobs: Iterable[Asked]) -> tuple[l
         if teachers.trains(spec):
             dense = teachers.dense_spec(spec)
             wanted[teachers.digest(dense)] = Asked(dense, resources, steps)
+    if not wanted:
+        return [], 0
     found = select(JOBS.c.teacher_key, JOBS.c.state).where(
         JOBS.c.project == project, JOBS.c.teacher_key.in_(sorted(wanted))
     )
-    known = {row.teacher_key for row in fetch_all(conn, _TeacherRow, found) if can_teach(row.state)} if wanted else ()
+    known = {row.teacher_key for row in fetch_all(conn, _TeacherRow, found) if can_teach(row.state)}
     return [one for key, one in wanted.items() if key not in known], len(known)
 
 
@@ -255,24 +272,14 @@ def _kind(spec: job_pb2.CompressionSpec, resources: job_pb2.Resources) -> Hashab
 
 def _measurements(conn: Connection, project: str, jobs: Iterable[Asked]) -> _Measurements:
     about = sorted({(one.spec.model, one.spec.task) for one in jobs})
-    columns = [JOBS.c[name] for name in _JobRow._fields]
-    found = (
-        select(*columns)
-        .where(
-            JOBS.c.project == project,
-            tuple_(JOBS.c.model, JOBS.c.task).in_(about),
-            JOBS.c.attempt == 1,  # what others did again is not known
-        )
-        .order_by(JOBS.c.create_us.desc())
-        .limit(_LOOKED_AT * len(about))
-    )
     rows = [
         row
+        for model, task in about
         for state in (JobState.SUCCEEDED, JobState.RUNNING)
-        for row in fetch_all(conn, _JobRow, found.where(JOBS.c.state == state))
+        for row in _NEWEST.all(conn, {"in_project": project, "of_model": model, "of_task": task, "in_state": state})
     ]
     trained: dict[str, dict[str, _TrainingRow]] = {}
-    for one in fetch_all(conn, _TrainingRow, _trainings([row.uid for row in rows])):
+    for one in fetch_all(conn, _TrainingRow, _trainings([row.uid for row in rows])) if rows else ():
         trained.setdefault(one.job_uid, {})[_LOSSES[one.metric]] = one
     measured = (_measured(row, trained.get(row.uid, {})) for row in rows)
     return _Measurements([one for one in measured if one is not None])
