@@ -67,8 +67,10 @@ class Submissions:
     ) -> None:
         self._db = db
         self._data = data or DataChecks()
+        self._estimates = estimates.Estimates(db)
         self._uploads = uploads
         self._roots = roots
+        self._administrators_roots = replace(roots, discreet=False)  # once: this looks at each folder
         self._capacity = capacity
         self._queue_quota = quota
         self._retention_seconds = retention_seconds
@@ -136,11 +138,12 @@ class Submissions:
         row = await self._create(work, ids.JobName(project, request.job_id))
         return _noted(mapping.job(row), checker, estimate)
 
-    async def _estimate(self, project: str, job: job_pb2.Job, checker: Checker) -> job_pb2.JobEstimate:
+    async def _estimate(self, request: job_pb2.CreateJobRequest, project: str, checker: Checker) -> job_pb2.JobEstimate:
         """The phases of a job, and how long they take."""
+        job = request.job
         asked, result = estimates.Asked(job.spec, job.policy.resources, checker.steps), job_pb2.JobEstimate()
         result.CopyFrom(checker.outlook)
-        seconds, result.text = await self._db.read(estimates.estimate_job, project, asked)
+        seconds, result.text = await self._estimates.job(project, asked, fresh=request.validate_only)
         if seconds is not None:
             result.runtime.FromMilliseconds(round(1000 * seconds))
         return result
@@ -161,7 +164,7 @@ class Submissions:
     ) -> tuple[Checker, JobRow | None, job_pb2.CompressionSpec, job_pb2.JobEstimate]:
         """The checker, the job of the teacher if there is one, the spec with the artifact of its mask, and what the
         job will take. Raises ApiError with all violations."""
-        roots = replace(self._roots, discreet=False) if current_principal().is_administrator else self._roots
+        roots = self._administrators_roots if current_principal().is_administrator else self._roots
         teacher = None
         with uploads_of(self._uploads, project, may_be_missing=request.validate_only) as uploaded:
             checker = Checker(request.job, request.job_id, roots, uploaded=uploaded, data=self._data, owner=project)
@@ -190,7 +193,7 @@ class Submissions:
                 checker.violations.append(Violation(masks.FIELD, str(error)))
         if checker.violations:
             raise invalid(*checker.violations)
-        return checker, teacher, pinned, await self._estimate(project, request.job, checker)
+        return checker, teacher, pinned, await self._estimate(request, project, checker)
 
     async def _create(self, work: Callable[[Tx], JobRow], name: ids.JobName) -> JobRow:
         """Writes. If an equal request, or one that creates the same teacher, was faster, the second try sees that."""

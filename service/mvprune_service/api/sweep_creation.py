@@ -66,6 +66,7 @@ class SweepCreation:
         self._data = data or DataChecks()
         self._uploads = uploads
         self._roots = roots
+        self._administrators_roots = replace(roots, discreet=False)  # once: this looks at each folder
         self._capacity = capacity
         self._max_points = max_points
         self._retention_seconds = retention_seconds
@@ -198,7 +199,7 @@ class SweepCreation:
 
     async def _plan(self, plan: Callable[..., SweepPlan], project: str, *, validate_only: bool = False) -> SweepPlan:
         """Calls `plan`, which may wait for a disk, with the caller's roots and the executor's capacity."""
-        roots = replace(self._roots, discreet=False) if current_principal().is_administrator else self._roots
+        roots = self._administrators_roots if current_principal().is_administrator else self._roots
         capacity = await self._capacity()
         with uploads_of(self._uploads, project, may_be_missing=validate_only) as uploaded:
             around = Surroundings(roots, capacity, uploaded, self._data, project, time.monotonic() + SECONDS)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,6 +18,7 @@ from mvprune.data.tasks import UnknownTask, get_task
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.clock import SECOND
 from mvprune_service.db import teachers
+from mvprune_service.db.engine.database import Database
 from mvprune_service.db.engine.statements import Query, fetch_all
 from mvprune_service.db.tables.attempts import METRICS
 from mvprune_service.db.tables.jobs import JOBS
@@ -22,6 +26,8 @@ from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.placement import together
 from mvprune_service.domain.teaching import can_teach
 
+_FRESH_SECONDS = 2.0
+_KEPT = 1_000  # models and tasks
 _LOOKED_AT = 50  # jobs of a model and task, the newest first
 _LOSSES = {f"{name}/loss": name for name in TRAININGS}  # metrics that have a point every few steps of a training
 _FIRST_STEPS = 10  # that a running job has to have made
@@ -173,10 +179,46 @@ class _Measurements:
         return ", and ".join(words)
 
 
-def estimate_job(conn: Connection, project: str, asked: Asked) -> tuple[float | None, str]:
-    """Seconds of work of a job, None where they are not known, and the same in words."""
+class Estimates:
+    """Estimates of jobs that are submitted.
+
+    Jobs like them are read again after two seconds at the earliest: to read them at each of many submissions would take
+    longer than all else.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._kept: OrderedDict[tuple[str, str, str], tuple[float, _Measurements]] = OrderedDict()
+
+    async def job(self, project: str, asked: Asked, *, fresh: bool = False) -> tuple[float | None, str]:
+        """Seconds of work of a job, None if they are not known, and the same in words.
+
+        Args:
+            project: the job's.
+            asked: the job.
+            fresh: read jobs like it again in any case.
+        """
+        key = project, asked.spec.model, asked.spec.task
+        now = time.monotonic()
+        read, measured = self._kept.get(key, (-math.inf, _Measurements(())))
+        if fresh or now - read > _FRESH_SECONDS or teachers.trains(asked.spec):
+            dense, measured = await self._db.read(_facts, project, asked)
+            self._kept[key] = now, measured
+            self._kept.move_to_end(key)
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+            return _of_job(asked, dense, measured)
+        return _of_job(asked, (), measured)
+
+
+def _facts(conn: Connection, project: str, asked: Asked) -> tuple[Sequence[Asked], _Measurements]:
+    """The dense jobs that will be created for a job, and jobs like it."""
     dense, _ = _baselines(conn, project, [asked])
-    measured = _measurements(conn, project, [asked])
+    return dense, _measurements(conn, project, [asked])
+
+
+def _of_job(asked: Asked, dense: Sequence[Asked], found: _Measurements) -> tuple[float | None, str]:
+    measured = _Measurements(found.jobs)  # what was used is this job's
     seconds = measured.seconds(asked)
     if seconds is None:
         return None, (

@@ -11,9 +11,10 @@ from tests.unit.service.conftest import Jobs
 
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.clock import SECOND
+from mvprune_service.db import estimates as estimates_module
 from mvprune_service.db import teachers
 from mvprune_service.db.engine.database import Database, Tx
-from mvprune_service.db.estimates import Asked, estimate_job, estimate_sweep
+from mvprune_service.db.estimates import Asked, Estimates, estimate_sweep
 from mvprune_service.db.leases import Fence, claim, schedule
 from mvprune_service.db.tables.attempts import METRICS
 from mvprune_service.db.tables.jobs import JOBS
@@ -86,7 +87,7 @@ async def asked_of_job(
     db: Database, spec: job_pb2.CompressionSpec, steps: int = 0, **resources: float
 ) -> tuple[float | None, str]:
     steps = steps or spec.training.max_steps
-    return await db.read(estimate_job, "p", Asked(spec, job_pb2.Resources(**resources), steps))  # type: ignore[arg-type]
+    return await Estimates(db).job("p", Asked(spec, job_pb2.Resources(**resources), steps))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("steps", [100, 400, 3_000, 60_000])
@@ -207,3 +208,21 @@ async def test_a_sweep_takes_what_its_configurations_take(db: Database, jobs: Jo
     await finish(db, jobs, "a", spec(max_steps=400), 400)
     found = await asked(db, spec(max_steps=400), spec(max_steps=1_200), jobs=2)
     assert found.runtime.ToSeconds() == pytest.approx(2 * LOADING + 1_600 * A_STEP, abs=1)
+
+
+async def test_jobs_are_read_again_when_two_seconds_have_passed_or_when_asked_to(
+    db: Database, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(estimates_module.time, "monotonic", lambda: now)
+    estimates, asked = Estimates(db), Asked(spec(max_steps=400), job_pb2.Resources(), 400)
+    assert (await estimates.job("p", asked))[0] is None
+    await finish(db, jobs, "a", spec(max_steps=400), 400)
+    assert (await estimates.job("p", asked))[0] is None
+    fresh = await estimates.job("p", asked, fresh=True)
+    assert fresh[0] == pytest.approx(LOADING + 400 * A_STEP)
+    assert await estimates.job("p", asked) == fresh
+    await finish(db, jobs, "b", spec(max_steps=400), 400)
+    assert "1 finished job" in (await estimates.job("p", asked))[1]
+    now += 2.1
+    assert "2 finished jobs" in (await estimates.job("p", asked))[1]
