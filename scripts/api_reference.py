@@ -133,7 +133,7 @@ def _class(found: griffe.Class, path: str, *, constructed: bool) -> Iterator[str
     yield from ["", f"### `{path}`"]
     if found.name in ("SubmitOptions", "SweepOptions"):
         yield from ["", _text(found)]
-        own = "sweep" if found.name == "SweepOptions" else ""  # those of jobs are told of with submit
+        own = "sweep" if found.name == "SweepOptions" else ""  # those of jobs are described with submit
         groups = [base for base in found.resolved_bases if own in base.module.name]
         for base in groups:
             yield from ["", f"#### {base.name}", *_documented(base)]

@@ -136,7 +136,7 @@ def _prepare(
         notes.add(*student.notes)
         resolved = resolve(request, student, source, results, notes)
     names = [f"{name}.weight" for name in resolved.layers_of(student.model)]
-    if not request.spec.delta:  # what training leaves alone is then not stored
+    if not request.spec.delta:  # else tensors that training does not change are not stored
         check_range(request.source.name, student.model, request.spec.coding, names)
     info = draft(resolved, student.model, names, notes.texts)
     try_writing(request.source.name, student, resolved.train.padding_side, info, resolved.sample)

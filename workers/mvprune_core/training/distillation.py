@@ -166,7 +166,7 @@ class DistillationLoss:
         indices: Indices,
         share: float | Tensor = 1.0,
     ) -> Tensor:
-        """The loss to train with, in place of that on labels alone.
+        """The loss to train with, in place of that of the labels.
 
         Args:
             on_labels: the loss on labels, weighted by this batch's share of the batch of the optimizer step.

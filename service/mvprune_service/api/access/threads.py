@@ -15,14 +15,18 @@ _WORK_SECONDS = 0.001
 
 
 class Rests:
-    """Has long work of this thread leave the interpreter to others. After `free_seconds` it sleeps twice as long as it
-    worked, a millisecond at a time: else whatever others do would wait for it again and again."""
+    """Pauses in long work, in which other threads have the interpreter. Their steps would wait for it otherwise.
+
+    Args:
+        free_seconds: CPU time of the thread before the first pause. After that, each millisecond of work is followed by
+            a pause of two.
+    """
 
     def __init__(self, free_seconds: float = 0.02) -> None:
         self._next = time.thread_time() + free_seconds
 
     def rest(self) -> None:
-        """To be called every few hundred microseconds."""
+        """Pauses if it is time to. To be called every few hundred microseconds."""
         if time.thread_time() >= self._next:
             time.sleep(2 * _WORK_SECONDS)
             self._next = time.thread_time() + _WORK_SECONDS
