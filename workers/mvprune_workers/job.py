@@ -100,6 +100,11 @@ def run_job(
         data = with_discreet_errors(load, CompressionError, when=roots.discreet)
     with _invalid(Reason.DENSITY_NOT_REACHED, ValueError):
         asked = spec_of(spec, data.task, accumulation_factor, teacher)
+    notes: tuple[str, ...] = ()
+    if accumulation_factor > 1:
+        passes = asked.training.accumulation_steps
+        notes = (f"memory ran out before: every batch is cut into {passes} passes, which does not change the result",)
+        log.warning("note: %s", *notes)
     log.info("%s examples to train on, %s to evaluate on", f"{len(data.train):,}", f"{len(data.validation):,}")
     for columns in data.columns:
         log.info("%s", columns)
@@ -119,7 +124,8 @@ def run_job(
         )
     if group.rank:
         return
-    result.info = replace(result.info, model=replace(result.info.model, name=spec.model))
+    model, all_notes = replace(result.info.model, name=spec.model), (*result.info.notes, *notes)
+    result.info = replace(result.info, model=model, notes=all_notes)
     if measure_latency:
         add_latency(result, source.folder)
     found = {name: result.info.spec[name] for name in _ADDED if name in result.info.spec}

@@ -190,6 +190,9 @@ def test_a_factor_cuts_the_same_batches_into_more_passes(
         spec.training.accumulation_steps = passes
     spec.training.max_steps, spec.target_density = 5, 1.0  # no baseline: it is the dense model
     run(spec, tmp_path, factor)
-    training = read_manifest(folders(tmp_path).output).spec["training"]
+    manifest = read_manifest(folders(tmp_path).output)
+    training = manifest.spec["training"]
     assert training["accumulation_steps"] == expected
+    said = [note for note in manifest.notes if f"memory ran out before: every batch is cut into {expected}" in note]
+    assert len(said) == (factor > 1)
     assert training["batch_size"] == (batch_size or 32)

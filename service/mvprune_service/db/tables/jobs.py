@@ -74,7 +74,7 @@ class JobColumns(TypedColumns):
     rank_us: Named[int] = Column(BigInteger)
     queue_deadline_us: Named[int | None] = Column(BigInteger)  # of a QUEUED job that may not wait for ever
     ran_us: Named[int] = Column(BigInteger)  # RUNNING, in attempts that have ended
-    accumulation_factor: Named[int] = Column(BigInteger)  # doubled when memory runs out, if the job allows that
+    accumulation_factor: Named[int] = Column(BigInteger)  # doubled when memory runs out
     cancel_reason: Named[str | None] = Column(Text)
     cancel_grace_us: Named[int | None] = Column(BigInteger)
     cancel_us: Named[int | None] = Column(BigInteger)
