@@ -103,7 +103,7 @@ def fastest(work: Callable[[], object]) -> float:
 def stored(tensors: Tensors, pruned: Iterable[str], coding: Coding) -> Tensors:
     """The tensors, rounded to what the file holds."""
     names = set(pruned)
-    kinds = {name: coding.of(pruned=name in names, dimensions=array.ndim) for name, array in tensors.items()}
+    kinds = {name: coding.of(pruned=name in names, shape=array.shape) for name, array in tensors.items()}
     return {name: rounded(array, kinds[name], sparse=name in names) for name, array in tensors.items()}
 
 

@@ -82,7 +82,7 @@ def round_values(
             try:
                 values = _masked_base(names[0], array, base) if base and sparse else None
                 if values is None:
-                    kind = coding.of(*names, pruned=sparse, dimensions=array.ndim)
+                    kind = coding.of(*names, pruned=sparse, shape=array.shape)
                     values = rounded(array, kind, sparse=sparse)
             except ArtifactError as error:
                 raise ArtifactError(f"tensor {names[0]!r}: {error}") from None

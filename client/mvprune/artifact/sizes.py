@@ -27,7 +27,7 @@ def weights_bytes(tensors: Mapping[str, npt.NDArray[Any]], pruned: Collection[st
     for names in tied_names(tensors):
         array, sparse = tensors[names[0]], any(name in pruned for name in names)
         if array.dtype.kind == "f":
-            kind = coding.of(*names, pruned=sparse, dimensions=array.ndim)
+            kind = coding.of(*names, pruned=sparse, shape=array.shape)
             array = rounded(array, kind, sparse=sparse)
         arrays |= dict.fromkeys(names, array)
     with TemporaryDirectory(prefix="mvprune-") as folder:

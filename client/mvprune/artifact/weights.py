@@ -32,7 +32,7 @@ from mvprune.artifact.header import (
     read_header,
 )
 from mvprune.artifact.packing import Unpacked, pack_mask, pack_tensor, unpack_parts
-from mvprune.artifact.parts import is_small
+from mvprune.artifact.parts import REST, is_small, part_of
 from mvprune.artifact.values import FLOATS, Values, check_exact, decode_values, encode_values, row_counts
 
 Array = npt.NDArray[Any]
@@ -55,12 +55,18 @@ class Coding:
     embeddings: Values = Values.FP16
     others: Values | None = None
 
-    def of(self, *names: str, pruned: bool, dimensions: int) -> Values:
-        """The coding of a tensor with these names. Vectors (biases, norms) are sensitive: never int8 or int4."""
+    def of(self, *names: str, pruned: bool, shape: tuple[int, ...]) -> Values:
+        """The coding of a tensor with these names.
+
+        Vectors (biases, norms) are sensitive: never int8 or int4. A head with one output, (1, n) with a bias (1,), has
+        the scale of the task's values, which fp16 may not hold: always fp32.
+        """
         if pruned:
             return self.values
+        if shape[:1] == (1,) and len(shape) <= 2 and part_of(*names) == REST:
+            return Values.FP32
         kind = self.others if self.others is not None and is_small(*names) else self.embeddings
-        return Values.FP16 if dimensions < 2 and kind.is_scaled else kind
+        return Values.FP16 if len(shape) < 2 and kind.is_scaled else kind
 
 
 def write_weights(
@@ -95,7 +101,7 @@ def write_weights(
         first, array = names[0], tensors[names[0]]
         aliases.update(dict.fromkeys(names[1:], first))
         pruned = any(name in sparse for name in names)
-        kind = coding.of(*names, pruned=pruned, dimensions=array.ndim)
+        kind = coding.of(*names, pruned=pruned, shape=array.shape)
         try:
             same = base.find(first, array, pruned=pruned) if base and array.dtype.kind == "f" else None
             if same is not None:

@@ -73,7 +73,7 @@ def rounded_tensors(tensors: dict[str, np.ndarray]) -> Callable[[Values], dict[s
     def make(values: Values) -> dict[str, np.ndarray]:
         coding, made = Coding(values, values), {}
         for name, array in tensors.items():
-            kind = coding.of(pruned=name in SPARSE, dimensions=array.ndim)
+            kind = coding.of(pruned=name in SPARSE, shape=array.shape)
             floats = array.dtype.kind == "f"
             made[name] = rounded(array.astype(np.float32), kind, sparse=name in SPARSE) if floats else array
         return made | {"decoder": made["embeddings"]}

@@ -334,13 +334,13 @@ def test_any_change_of_any_file_is_noticed(saved: Path) -> None:
 
 
 def test_round_values() -> None:
-    model = nn.Linear(4, 1)
+    model = nn.Linear(4, 2)
     model.register_buffer("steps", torch.tensor([2**40]))
     model.register_buffer("passing", torch.tensor([0.1]), persistent=False)
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[0.1, -(2.0**-26), 2.0**-24, -0.0]]))
     round_values(model)
-    assert model.weight.tolist() == [[0.0999755859375, 0.0, 2.0**-24, 0.0]]
+    assert model.weight.tolist() == [[0.0999755859375, 0.0, 2.0**-24, 0.0]] * 2
     assert not torch.signbit(model.weight).any()
     assert model.weight.dtype == torch.float32
     assert model.weight.requires_grad
@@ -349,6 +349,17 @@ def test_round_values() -> None:
     before = model.weight.clone()
     round_values(model)
     assert torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize("embeddings", Values)
+def test_a_head_with_one_output_is_not_rounded(embeddings: Values) -> None:
+    model = nn.Linear(4, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1e6 + 0.1, 1e-9, -0.1, 0.3]]))
+        model.bias.fill_(123456.789)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    round_values(model, coding=Coding(Values.INT8, embeddings))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from mvprune.artifact import (
 
 @pytest.mark.parametrize("value", [65520.0, -1e30, float("inf"), float("nan")])
 def test_what_fp16_cannot_hold_is_refused(value: float) -> None:
-    model = nn.Linear(4, 1)
+    model = nn.Linear(4, 2)
     with torch.no_grad():
         model.weight[0, 2] = value
     with pytest.raises(ArtifactError, match=r"^tensor 'weight': values must be (finite|within the range of fp16), got"):

@@ -108,10 +108,10 @@ def test_every_coding_gives_back_what_was_rounded(tmp_path: Path, values: Values
     pruned = random.normal(0, 0.05, (128, 256)).astype(np.float32) * (random.random((128, 256)) < 0.1)
     pruned[3] = 0
     tensors = {
-        "pruned": rounded(pruned, coding.of(pruned=True, dimensions=2), sparse=True),
+        "pruned": rounded(pruned, coding.of(pruned=True, shape=pruned.shape), sparse=True),
         "table": rounded(random.normal(0, 0.05, (128, 256)).astype(np.float32), embeddings),
         "cube": rounded(random.normal(0, 3, (4, 5, 6)).astype(np.float32), embeddings),
-        "bias": rounded(random.normal(0, 0.05, 128).astype(np.float32), coding.of(pruned=False, dimensions=1)),
+        "bias": rounded(random.normal(0, 0.05, 128).astype(np.float32), coding.of(pruned=False, shape=(128,))),
     }
     write_weights(tmp_path / "w", tensors, ["pruned"], coding)
     found = dict(stream_weights(tmp_path / "w"))

@@ -135,7 +135,7 @@ def check_range(name: str, model: nn.Module, coding: Coding, pruned: Collection[
     """
     for key, tensor in model.state_dict().items():
         is_pruned = key in pruned
-        if tensor.is_floating_point() and coding.of(key, pruned=is_pruned, dimensions=tensor.dim()) is Values.FP16:
+        if tensor.is_floating_point() and coding.of(key, pruned=is_pruned, shape=tuple(tensor.shape)) is Values.FP16:
             largest = float(tensor.abs().max()) if tensor.numel() else 0.0
             if largest > torch.finfo(torch.float16).max:
                 option = "weight_dtype" if is_pruned else "embedding_dtype"
