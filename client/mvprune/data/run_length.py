@@ -81,28 +81,17 @@ def needed_steps(density: float, batch_size: int, *, has_pairs: bool) -> int:
     return math.ceil(NEEDED_EXAMPLES[has_pairs] / (batch_size * math.sqrt(density)))
 
 
-def too_short(
-    steps: int, density: float, batch_size: int, *, has_pairs: bool, limit: str = "", beyond: str = ""
-) -> str | None:
-    """A note on a run whose steps are likely too few for its density, or that the rule knows nothing of; None if they
-    are enough. The rule was fitted on gradual schedules; one of events needs no fewer steps.
+def too_short(steps: int, density: float, batch_size: int, *, has_pairs: bool) -> str | None:
+    """A note on a run whose steps are likely too few for its density; None if they are enough. The rule was fitted on
+    gradual schedules; one of events needs no fewer steps.
 
     Args:
         has_pairs: see `needed_steps`.
-        limit: the data that the rule was fitted on, if not all of the kind: see `Kind.rule_limit`.
-        beyond: the data, if it is known to be outside that limit: see `Kind.beyond_limit`.
     """
     needed = needed_steps(density, batch_size, has_pairs=has_pairs)
-    if density >= 1 or (steps >= needed and not beyond):
+    if density >= 1 or steps >= needed:
         return None
-    run = f"{steps:,} steps of {batch_size} examples"
-    fitted = f"this rule was fitted on {limit} only" + f", not on {beyond}" * bool(beyond)
-    if steps >= needed:
-        return (
-            f"whether {run} are enough for the density {density:g} is not known: about {needed:,} steps are needed, "
-            f"but {fitted}"
-        )
     return (
-        f"{run} are likely too few for the density {density:g}: about {needed:,} steps are needed; take more steps, "
-        "larger batches or a higher density" + f" ({fitted})" * bool(limit)
+        f"{steps:,} steps of {batch_size} examples are likely too few for the density {density:g}: about {needed:,} "
+        "steps are needed; take more steps, larger batches or a higher density"
     )

@@ -49,8 +49,7 @@ def notes_on_length(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None
     has_pairs = rows.has_pairs if rows is not None else len(task.text_columns) > 1
     steps = _steps(training, task, rows)
     if steps and spec.target_density and not _is_one_shot(spec):
-        limit = task.kind.rule_limit
-        note = too_short(steps, spec.target_density, batch_size, has_pairs=has_pairs, limit=limit)
+        note = too_short(steps, spec.target_density, batch_size, has_pairs=has_pairs)
         yield from [note] if note else []
 
 

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from mvprune.data.loading import ClassificationData, Split
 from mvprune.data.run_length import epochs_of, needed_steps, preset_note, steps_of, too_short
 from mvprune.data.tasks import get_task
 
@@ -27,28 +26,6 @@ def test_a_note_says_how_many_steps_would_do() -> None:
     )
     assert too_short(396, 0.1, 16, has_pairs=True) is None
     assert too_short(1, 1.0, 16, has_pairs=True) is None
-
-
-def test_a_note_says_what_the_rule_was_fitted_on() -> None:
-    limit = get_task("stsb").kind.rule_limit
-    short = too_short(300, 0.1, 16, has_pairs=True, limit=limit)
-    assert short is not None
-    assert short.endswith("(this rule was fitted on values from 0 to 1 only)")
-    assert too_short(500, 0.1, 16, has_pairs=True, limit=limit) is None
-    assert too_short(500, 1.0, 16, has_pairs=True, limit=limit, beyond="values from 0 to 5") is None
-    assert too_short(500, 0.1, 16, has_pairs=True, limit=limit, beyond="values from 0 to 5") == (
-        "whether 500 steps of 16 examples are enough for the density 0.1 is not known: about 396 steps are needed, but "
-        "this rule was fitted on values from 0 to 1 only, not on values from 0 to 5"
-    )
-
-
-@pytest.mark.parametrize(
-    ("values", "beyond"), [([0.0, 1.0], ""), ([0.2, 4.75], "values from 0.2 to 4.75"), ([-1, 1], "values from -1 to 1")]
-)
-def test_the_rule_knows_values_from_0_to_1(values: list[float], beyond: str) -> None:
-    split = Split(["a", "b"], None, values)
-    data = ClassificationData(get_task("text-regression"), (), split, split)
-    assert data.task.kind.beyond_limit(data) == beyond
 
 
 def test_a_note_on_a_preset_compares_it_with_the_default() -> None:

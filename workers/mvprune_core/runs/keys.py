@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,8 @@ def run_keys(run: ResolvedRun) -> RunKeys:
         data,
         [run.spec.seed, str(run.device), torch.get_num_threads(), versions(), run.train.padding_side],
     ]
+    if run.value_head is not None:
+        base.append(list(astuple(run.value_head.scale)))
     exponent = settings.pop("lr_density_exponent")  # the dense model does not depend on it
     dense = identity(base, settings)
     source = run.named_teacher

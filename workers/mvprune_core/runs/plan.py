@@ -25,6 +25,7 @@ from mvprune_core.models.forward import check_forward, padding_side
 from mvprune_core.models.loading import Loaded, Source, find_model, longest_input
 from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.models.token_cache import cached_examples, tokenizer_digest
+from mvprune_core.models.value_head import NO_VALUE_HEAD, ValueHead, find_value_head
 from mvprune_core.pruning.patterns import InPattern, check_pattern
 from mvprune_core.pruning.selectors import WEIGHTS, Selector
 from mvprune_core.pruning.sparse_structures import SparseStructures
@@ -102,15 +103,7 @@ def resolve(request: Request, student: Loaded, source: Future[ModelSource], cach
     if training.preset is not None:
         notes.add(preset_note(data.task, len(train), settings.batch_size, training.preset))
     if density < 1 and method.schedule.shape != "one_shot":
-        kind = data.task.kind
-        note = too_short(
-            total_steps,
-            density,
-            settings.batch_size,
-            has_pairs=kind.has_pairs(data),
-            limit=kind.rule_limit,
-            beyond=kind.beyond_limit(data),
-        )
+        note = too_short(total_steps, density, settings.batch_size, has_pairs=data.task.kind.has_pairs(data))
         notes.add(*[note] if note else [])
     method = method.for_run(total_steps)
     notes.add(*method.notes(sizes, total_steps * settings.batch_size))
@@ -138,7 +131,17 @@ def resolve(request: Request, student: Loaded, source: Future[ModelSource], cach
         given_mask=given_mask,
         structures=structures,
         selector=selector,
+        value_head=_find_value_head(request, student, train, notes),
     )
+
+
+def _find_value_head(request: Request, student: Loaded, train: Examples, notes: Notes) -> ValueHead | None:
+    scale = request.objective.label_scale(student.config)
+    if scale is None or (request.spec.keep_fine_tuned and student.fine_tuned):
+        return None
+    head = find_value_head(student.model, scale, train)
+    notes.add(f"the labels are not standardised: {NO_VALUE_HEAD}" if head is None else head.note)
+    return head
 
 
 def _with_cooldown(method: Method, training: Training) -> Method:

@@ -17,6 +17,7 @@ from mvprune_core.base.settings import Settings
 from mvprune_core.methods import Method
 from mvprune_core.models.loading import Source
 from mvprune_core.models.prunable import prunable_layers
+from mvprune_core.models.value_head import ValueHead
 from mvprune_core.pruning.selectors import Selector
 from mvprune_core.runs.baselines import SharedBaseline
 from mvprune_core.runs.given_masks import GivenMask
@@ -74,6 +75,7 @@ class ResolvedRun(Request):
         given_mask: the mask, if it is given, and the weights to start from.
         structures: the heads and units, or the layers, that may be removed.
         selector: which weights stay at a density.
+        value_head: the layer of the model that training sees in another scale; None: there is none.
     """
 
     method: Method
@@ -93,6 +95,7 @@ class ResolvedRun(Request):
     given_mask: GivenMask | None
     structures: tuple[Structures, ...]
     selector: Selector
+    value_head: ValueHead | None
 
     @property
     def dense_steps(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,6 +43,7 @@ from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.batching import trained_on
 from mvprune_core.tasks.chance import note_on
 from mvprune_core.tasks.classes import class_names
+from mvprune_core.tasks.label_scale import StandardisedLoss
 from mvprune_core.tasks.metrics import import_packages_beside
 from mvprune_core.training.curves import Curve
 from mvprune_core.training.distillation import (
@@ -123,6 +124,9 @@ class CompressionRun:
         if run.named_teacher is not None:
             doubt = teacher_doubt(logits, run.objective, run.train, class_names(run.config))
             self.notes.add(*[note_on(doubt, "the teacher")] if doubt else [])
+            if run.value_head is not None:  # its own dense model is read standardised
+                scale, outputs = run.value_head.scale, run.objective.outputs
+                logits = logits | {each.name: scale.standardised(logits[each.name]) for each in outputs}
         return DistillationLoss.from_logits(logits, run.objective.outputs, run.teacher, hidden)
 
     def prune(self, distillation: DistillationLoss | None) -> Masked:
@@ -357,10 +361,12 @@ class CompressionRun:
         """Trains a model for one phase. Returns the number of steps."""
         imported = import_packages_beside(self.resolved.objective.imports)
         run, model = self.resolved, loaded.model.to(self.resolved.device)
+        loss, head = run.objective.loss(run.config), run.value_head
         metric = run.settings.best_metric or run.data.task.primary_metric
 
         def measure(step: int) -> dict[str, float]:
-            metrics = self._measure(loaded, curve, step).metrics
+            with nullcontext() if head is None else head.in_data_scale(model):
+                metrics = self._measure(loaded, curve, step).metrics
             self.callback.on_evaluate(curve.phase, step, metrics)
             if metric not in metrics:  # such as that of a second validation file
                 raise CompressionError(
@@ -375,11 +381,11 @@ class CompressionRun:
                 imported.result()
 
         self.callback.on_phase(curve.phase)
-        return Trainer(
+        trainer = Trainer(
             model=model,
             optimizer=build_optimizer(model, run.settings, masks, loaded.new),
             examples=run.train,
-            loss=run.objective.loss(run.config),
+            loss=loss if head is None else StandardisedLoss(loss, head.scale),
             settings=run.settings,
             curve=curve,
             seed=run.spec.seed,
@@ -393,7 +399,9 @@ class CompressionRun:
             steps_before=steps_before,
             notes=self.notes,
             group=self.group,
-        ).run()
+        )
+        with nullcontext() if head is None else head.trained(model, loaded.new):
+            return trainer.run()
 
     def _train_dense(self) -> Trained:
         """The dense model. It is trained at most once, and only if something that it gives is not cached."""
@@ -422,7 +430,9 @@ class CompressionRun:
             teacher, examples = load_for_logits(run.named_teacher, run, self.cache)
         which = trained_on(run.train.lengths, run.settings.batch_size, run.spec.seed, run.total_steps)
         model, outputs = teacher.model.to(run.device), run.objective.outputs
-        with self._counted("teaching", model, len(which)):
+        own_head = run.value_head if run.named_teacher is None else None
+        scale = nullcontext() if own_head is None else own_head.standardised(model)
+        with self._counted("teaching", model, len(which)), scale:
             found = compute_teacher_logits(
                 model, examples, which, outputs, run.device, run.settings.precision, self.group
             )

@@ -19,6 +19,7 @@ from mvprune_core.base.interruption import check_stop
 from mvprune_core.tasks.batching import Examples, Indices, evaluation_batches
 from mvprune_core.tasks.chance import Doubt
 from mvprune_core.tasks.classes import model_classes
+from mvprune_core.tasks.label_scale import LabelScale
 from mvprune_core.tasks.losses import Loss, OwnLoss
 from mvprune_core.tasks.outputs import DistilledOutput
 
@@ -75,6 +76,10 @@ class Objective(ABC):
     def loss(self, config: Any) -> Loss:
         """The loss of the training, for a model with this config. By default the model's own loss."""
         return OwnLoss()
+
+    def label_scale(self, config: Any) -> LabelScale | None:
+        """The scale of the training labels, if training is to take them standardised: see `ValueHead`."""
+        return None
 
     @abstractmethod
     def configure(self, config: Any) -> bool:

@@ -19,6 +19,7 @@ from mvprune_core.tasks.batching import Examples, Indices, add_inputs, pad_token
 from mvprune_core.tasks.chance import Doubt, class_doubt, value_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
 from mvprune_core.tasks.heads import PROBABILITY, REGRESSION, is_probability
+from mvprune_core.tasks.label_scale import LabelScale
 from mvprune_core.tasks.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from mvprune_core.tasks.metrics import MODULES, compute_metrics
 from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, Values
@@ -150,6 +151,9 @@ class Regression(_Texts):
 
     def loss(self, config: Any) -> Loss:
         return BinaryCrossEntropy() if is_probability(config) else SquaredError()
+
+    def label_scale(self, config: Any) -> LabelScale | None:
+        return None if is_probability(config) else LabelScale.of(self.data.train.labels)
 
     def configure(self, config: Any) -> bool:
         fits = bool(config.num_labels == 1)

@@ -64,7 +64,6 @@ class Kind(ABC, Generic[Source]):
         rows_are_examples: whether each row of the data is one example, or at least about one.
         has_windows: whether a long row gives several examples.
         losses: those of its metrics that have a unit of their own, and of which less is better.
-        rule_limit: the data that the rule of `run_length` for steps was fitted on, if not all of the kind.
         tasks: the named tasks.
     """
 
@@ -78,7 +77,6 @@ class Kind(ABC, Generic[Source]):
     rows_are_examples: ClassVar[bool] = True
     has_windows: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset()
-    rule_limit: ClassVar[str] = ""
 
     def __str__(self) -> str:
         return self.name
@@ -124,10 +122,6 @@ class Kind(ABC, Generic[Source]):
     def has_pairs(self, data: Any) -> bool:
         """Whether an input is a pair of texts."""
         return len(data.task.text_columns) == _PAIR
-
-    def beyond_limit(self, data: Any) -> str:
-        """The part of the data that is outside `rule_limit`, in words; "" if all is inside."""
-        return ""
 
     @abstractmethod
     def validation_data(self, task: Task, validation: Source, columns: Columns, labels: Sequence[str]) -> TaskData:

@@ -155,11 +155,6 @@ class Regression(_Texts):
     """A number, which is finite."""
 
     name: ClassVar[str] = "regression"
-    rule_limit: ClassVar[str] = "values from 0 to 1"
-
-    def beyond_limit(self, data: ClassificationData) -> str:
-        least, most = min(data.train.labels), max(data.train.labels)
-        return "" if least >= 0 and most <= 1 else f"values from {least:g} to {most:g}"
 
     def check_examples(self, task: Task, source: Table, columns: Columns) -> None:
         _values(_collect(task, source, columns, minimum=1, named=False))
