@@ -139,6 +139,8 @@ class Spec:
             matrices.
         structure_fill: with structure blocks_and_units: once the density is reached, all weights of the heads and
             units that stay come back, and are trained to the end; the result's density is higher.
+        layer_dropout: with structure layers: probability of leaving a layer out of a training step (LayerDrop);
+            every other layer stays, in place of those that the method ranks first.
         allow_density_miss: accept a result that misses its density by more than 10 %.
         weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 and
             int4 have per-row scales.
@@ -172,6 +174,7 @@ class Spec:
     structure_density: float | None
     structure_block_size: int | None
     structure_fill: bool
+    layer_dropout: float | None
     allow_density_miss: bool
     weight_dtype: str | None
     embedding_dtype: str | None

@@ -111,6 +111,9 @@ class MethodOptions(TypedDict, total=False):
             matrices; from 1 to 1,024; default: 32.
         structure_fill: with structure blocks_and_units: once the density is reached, all weights of the heads and
             units that stay come back, and are trained to the end; the result's density is higher; default: no.
+        layer_dropout: with structure layers: probability of leaving a layer out of a training step (LayerDrop);
+            every other layer stays, in place of those that the method ranks first; above 0, at most 0.9; default:
+            no layer is left out.
         allow_density_miss: accept a result that misses its density by more than 10 %; default: no.
     """
 
@@ -164,6 +167,7 @@ class MethodOptions(TypedDict, total=False):
     structure_density: float | None
     structure_block_size: int | None
     structure_fill: bool | None
+    layer_dropout: float | None
     allow_density_miss: bool | None
 
 

@@ -21,7 +21,7 @@ Given = Mapping[str, Any]
 
 _PRUNING_START = float(PARAMETERS["pruning_start"].default)
 _ONE_SHOT, _EVENTS = "one_shot", "events"
-_BLOCKS = "blocks_and_units"
+_BLOCKS, _LAYERS = "blocks_and_units", "layers"
 _DENSE_STEPS = "at least one step with the method {}, which needs gradients of the dense model; give more"
 _NAMES_NO_MODEL = ("train", "none")
 
@@ -322,6 +322,9 @@ def _structure(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
     if "structure_block_size" in given and structure != _BLOCKS:
         rule = "unset without structure blocks_and_units; give that structure"
         yield _bad("structure_block_size", given["structure_block_size"], rule)
+    if "layer_dropout" in given and structure != _LAYERS:
+        rule = "unset without structure layers; give that structure"
+        yield _bad("layer_dropout", given["layer_dropout"], rule)
     if given.get("structure_fill"):
         if structure != _BLOCKS:
             yield _bad("structure_fill", "true", "unset without structure blocks_and_units; give that structure")

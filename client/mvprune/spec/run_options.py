@@ -30,6 +30,9 @@ class RunOptions:
             matrices; from 1 to 1,024; default: 32.
         structure_fill: with structure blocks_and_units: once the density is reached, all weights of the heads and
             units that stay come back, and are trained to the end; the result's density is higher; default: no.
+        layer_dropout: with structure layers: probability of leaving a layer out of a training step (LayerDrop);
+            every other layer stays, in place of those that the method ranks first; above 0, at most 0.9; default:
+            no layer is left out.
         allow_density_miss: accept a result that misses its density by more than 10 %; default: no.
         weight_dtype: how the artifact stores the kept weights; metrics are those of the stored weights; int8 and
             int4 have per-row scales; default: fp16; with target_bytes fp16, int8 or int4.
@@ -58,6 +61,7 @@ class RunOptions:
     structure_density: float | None = None
     structure_block_size: int | None = None
     structure_fill: bool = False
+    layer_dropout: float | None = None
     allow_density_miss: bool = False
     weight_dtype: Literal["fp32", "fp16", "bf16", "int8", "int4"] | None = None
     embedding_dtype: Literal["fp32", "fp16", "bf16", "int8", "int4"] | None = None
@@ -80,6 +84,7 @@ class RunKeywords(TypedDict, total=False):
     structure_density: float | None
     structure_block_size: int | None
     structure_fill: bool
+    layer_dropout: float | None
     allow_density_miss: bool
     weight_dtype: Literal["fp32", "fp16", "bf16", "int8", "int4"] | None
     embedding_dtype: Literal["fp32", "fp16", "bf16", "int8", "int4"] | None

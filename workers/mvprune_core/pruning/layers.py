@@ -20,9 +20,8 @@ from mvprune_core.pruning.structures import best_first, in_words
 class WholeLayers(Selector):
     """The layers whose weights have the highest mean importance stay, at least one.
 
-    Fan, Grave and Joulin 2020 (LayerDrop, https://arxiv.org/abs/1909.11556) drop random layers in training, so that
-    some can be left out afterwards. Here the method's scores choose the layers while it trains, as for heads and units
-    (see `WholeStructures`), and a pruned layer is bypassed from then on.
+    The method's scores choose the layers while it trains, as for heads and units (see `WholeStructures`), and a pruned
+    layer is bypassed from then on.
 
     Args:
         layers: those that may be removed, all of one size.
@@ -54,6 +53,36 @@ class WholeLayers(Selector):
 
     def _number(self, density: float) -> int:
         return max(1, round(density * len(self._layers)))
+
+
+class EveryOther(WholeLayers):
+    """Every other layer stays, or every third, as evenly as the density lets them be.
+
+    After training with LayerDrop (see `layers_dropped`), Fan, Grave and Joulin 2020 (https://arxiv.org/abs/1909.11556,
+    section 3.2, "Every Other") leave out the layers at the depths d ≡ 0 (mod ⌊1/p⌋) to prune a fraction p of them. That
+    is another fraction than p where 1/p is not whole. Here r of n layers are to be left out: those at the depths ⌊i · n
+    / r⌋, i = 1 … r, which are the same ones where r divides n. While the density falls, the deepest of them go first.
+
+    Args:
+        layers: those that may be removed, in the order of their depth.
+        density: the density at the end.
+    """
+
+    def __init__(self, layers: Sequence[Structures], density: float) -> None:
+        super().__init__(layers)
+        self._left_out = every_other(len(layers), len(layers) - self._number(density))
+
+    def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
+        masks = {matrix.name.removesuffix(".weight"): matrix.mask for matrix in matrices}
+        stay = self._number(density) - (len(self._layers) - len(self._left_out))  # of those that go in the end
+        for number, each in enumerate(self._layers):
+            for name in each.layers:
+                masks[name].fill_(number not in self._left_out[stay:])
+
+
+def every_other(layers: int, left_out: int) -> list[int]:
+    """The layers that `EveryOther` leaves out of so many: their numbers from 0, ascending."""
+    return [index * layers // left_out - 1 for index in range(1, left_out + 1)]
 
 
 @contextmanager

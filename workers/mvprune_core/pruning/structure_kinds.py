@@ -16,7 +16,7 @@ from mvprune.spec.structures import BLOCK_SIZE, Part, problem_with_selection, pr
 from mvprune.spec.structures import KINDS as REMOVED
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.pruning.blocks import BlocksAndUnits, check_block_size
-from mvprune_core.pruning.layers import WholeLayers
+from mvprune_core.pruning.layers import EveryOther, WholeLayers
 from mvprune_core.pruning.selectors import Selector
 from mvprune_core.pruning.sparse_structures import SparseStructures
 from mvprune_core.pruning.structures import WholeStructures
@@ -49,8 +49,10 @@ def _blocks_and_units(model: nn.Module, structures: Sequence[Structures], option
     return BlocksAndUnits(model, structures, size, fills=options.structure_fill)
 
 
-def _layers(_: nn.Module, structures: Sequence[Structures], __: RunOptions) -> Selector:
-    return WholeLayers(structures)
+def _layers(_: nn.Module, structures: Sequence[Structures], options: RunOptions) -> Selector:
+    if options.layer_dropout is None:
+        return WholeLayers(structures)
+    return EveryOther(structures, options.structure_density or options.density or 1.0)
 
 
 KINDS: Mapping[Structure, StructureKind] = MappingProxyType(

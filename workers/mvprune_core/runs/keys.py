@@ -57,6 +57,7 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     mask = run.given_mask and run.given_mask.sha256
     spec = run.spec
     groups = [spec.structure, spec.structure_density, spec.structure_block_size, spec.structure_fill, spec.pattern]
+    groups += [spec.layer_dropout] if spec.layer_dropout is not None else []
     options = [run.method.name, repr(run.method), run.density, groups, spec.include, spec.exclude, teacher, mask]
     return RunKeys(dense, logits if named else dense, identity(base, settings, exponent, options))
 

@@ -54,6 +54,7 @@ from mvprune_core.training.distillation import (
     teacher_doubt,
 )
 from mvprune_core.training.distributions import Distributions
+from mvprune_core.training.layer_dropout import layers_dropped
 from mvprune_core.training.loop import Evaluation, Trainer
 from mvprune_core.training.masking import Masks
 from mvprune_core.training.optimization import build_optimizer
@@ -154,8 +155,12 @@ class CompressionRun:
             selector=run.selector,
         )
         original, curve = Distributions(masks.matrices), Curve("pruning", run.total_steps)
-        with empty_bypassed(model, run.structures):
-            steps = self._train(loaded, curve, masks, distillation, steps_before=run.dense_steps)
+        dropped = [model.get_submodule(each.block) for each in run.structures if run.spec.layer_dropout]
+        with (
+            empty_bypassed(model, run.structures),
+            layers_dropped(dropped, run.spec.layer_dropout or 0, run.spec.seed) as draw,
+        ):
+            steps = self._train(loaded, curve, masks, distillation, steps_before=run.dense_steps, before_step=draw)
         return Masked(loaded, curve, steps, masks, original)
 
     def _keep(self, loaded: Loaded, layers: Mapping[str, nn.Linear | Conv1D]) -> Masked:
@@ -357,6 +362,7 @@ class CompressionRun:
         distillation: DistillationLoss | None = None,
         *,
         steps_before: int = 0,
+        before_step: Callable[[int], None] = lambda step: None,
     ) -> int:
         """Trains a model for one phase. Returns the number of steps."""
         imported = import_packages_beside(self.resolved.objective.imports)
@@ -399,6 +405,7 @@ class CompressionRun:
             steps_before=steps_before,
             notes=self.notes,
             group=self.group,
+            before_step=before_step,
         )
         with nullcontext() if head is None else head.trained(model, loaded.new):
             return trainer.run()

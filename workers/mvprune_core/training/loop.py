@@ -108,6 +108,7 @@ class Trainer:
         steps_before: steps of the phases before this one.
         notes: receives which products are sparse.
         group: the ranks; rank 0 decides when to stop and to save, and saves.
+        before_step: called with the steps done, before the next one.
         step: steps done.
     """
 
@@ -126,6 +127,7 @@ class Trainer:
     steps_before: int = 0
     notes: Notes | None = None
     group: Group = ALONE
+    before_step: Callable[[int], None] = lambda step: None
     step: int = field(default=0, init=False)
     _best: BestModel = field(default_factory=BestModel, init=False)
     _loss: float = field(default=math.nan, init=False)
@@ -196,6 +198,7 @@ class Trainer:
     def train_step(self, indices: Indices) -> Tensor:
         """One step on the examples with these indices: gradients, update, new masks. Returns the loss."""
         self.optimizer.allocate()
+        self.before_step(self.step)
         if self._products is not None and self._products.chosen is None and self.masks is not None and self.masks.final:
             # Measured on one rank: others may measure differently.
             faster = self._products.faster() if self.group.rank == 0 else []

@@ -128,7 +128,10 @@ def build_optimizer(
 
 def _clip(parameters: Sequence[nn.Parameter]) -> Tensor:
     """Scales the gradients to a norm of at most 1. Returns the norm before."""
-    norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:  # a step may leave out all layers
+        return parameters[0].new_zeros(())
+    norm = get_total_norm(gradients)
     if norm.device.type != "cpu" or norm > CLIP_NORM:  # on the CPU, this saves a pass over memory
         clip_grads_with_norm_(parameters, CLIP_NORM, norm)
     return norm

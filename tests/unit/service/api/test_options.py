@@ -130,6 +130,7 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
         "unset without structure blocks_and_un",
     ),
     ({"structure_fill": True}, "structure_fill", "'true'", "unset without structure blocks_and_units"),
+    ({"layer_dropout": 0.2}, "layer_dropout", "0.2", "unset without structure layers"),
     (
         {
             "structure": "BLOCKS_AND_UNITS",
