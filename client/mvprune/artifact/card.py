@@ -28,28 +28,31 @@ def model_card(info: ResultInfo, architecture: str, form: Form = "sparse", *, to
         info: the content of its manifest.
         architecture: the model's class.
         form: how the weights are stored: in an artifact, in one that needs its base model, or in a plain folder.
-        total_bytes: of all files of the artifact; 0: not known.
+        total_bytes: of all files; 0: not known.
     """
     counts = info.accounting
-    front = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in _front_matter(info).items())
+    front = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in _front_matter(info, form).items())
     sections = [
         "\n".join(["---", *front, "---"]),
         f"# {_code(shown(info.model.name))} for {_code(info.dataset.name)}, {percent(counts.density)} of its weights",
-        f"{_code(architecture)}, pruned while it was fine-tuned: {counts.kept_weights:,} of "
+        f"{_code(architecture)}, {made_in_words(info)}: {counts.kept_weights:,} of "
         f"{counts.prunable_weights:,} prunable weights are left, and {counts.total_nonzero:,} of "
         f"{counts.total_parameters:,} parameters in all. report.html shows how the run went.",
-        _table(("", ""), _facts(info, total_bytes)),
+        _table(("", ""), _facts(info, form, total_bytes)),
         "## Metrics",
         _table(("metric", "this model", "dense model", "difference"), _metrics(info)),
         *_notes(info),
         "## Use",
-        *_use(architecture, form),
+        *_use(info, architecture, form),
     ]
     return "\n\n".join(sections) + "\n"
 
 
-def _front_matter(info: ResultInfo) -> dict[str, Any]:
-    """The metadata that the hub reads. Names that it does not know, such as folders, are left out."""
+def _front_matter(info: ResultInfo, form: Form) -> dict[str, Any]:
+    """The metadata that the hub reads. Names that it does not know, such as folders, are left out.
+
+    The hub shows the code of a library that it knows. That of transformers opens only a plain folder.
+    """
     task, data = _task(info), _dataset_id(info)
     known = {
         "base_model": info.model.name if _HUB_ID.fullmatch(info.model.name) else "",
@@ -58,8 +61,8 @@ def _front_matter(info: ResultInfo) -> dict[str, Any]:
         "metrics": _metric_names(info),
     }
     return {
-        "library_name": "transformers",
-        "tags": ["mvprune", "pruning", "sparse"],
+        "library_name": "transformers" if form == "dense" else "mvprune",
+        "tags": ["mvprune", *["pruning"] * is_pruned(info), *["sparse"] * has_zeros(info)],
         **{key: value for key, value in known.items() if value},
         "model-index": [_model_index(info, data or "custom")],
     }
@@ -98,25 +101,29 @@ def _dataset_id(info: ResultInfo) -> str:
     return found if isinstance(found, str) and _HUB_ID.fullmatch(found) else ""
 
 
-def _use(architecture: str, form: Form) -> list[str]:
+def _use(info: ResultInfo, architecture: str, form: Form) -> list[str]:
     """How to load the model: lines of Markdown and blocks of code."""
-    ours = (
-        "```python\nimport mvprune\n\nmodel = mvprune.load({0})\n"
-        'model = mvprune.load({0}, runtime="sparse")  # faster on a CPU\n```'
-    )
-    theirs = (
-        f'from transformers import {architecture}\n\nmodel = {architecture}.from_pretrained("path/of/this/folder")\n```'
-    )
+    theirs = f'from transformers import {architecture}\n\nmodel = {architecture}.from_pretrained("{_FOLDER}")\n```'
     if form == "dense":
         return [f"```python\n{theirs}"]
-    folders, needs = '"path/of/this/folder"', ""
+    folders, needs = f'"{_FOLDER}"', ""
     if form == "delta":
         folders += ', "path/of/the/base/model"'
         needs = " and the base model can be found by its name, under MVPRUNE_MODELS or in the hub's cache"
+    plain = f"```python\nimport mvprune\n\nmodel = mvprune.load({folders})\n```"
+    if has_zeros(info):
+        fast = f"```python\nimport mvprune\n\nmodel = mvprune.load({folders}, {SPARSE})\n```"
+        first = ["For inference on a CPU; only this computes without the zeros:", fast]
+        first += ["Dense, for a GPU or to train it; this computes with the zeros too:", plain]
+    else:
+        first = [plain]
     registered = f"or with transformers' own classes, once the format is registered{needs}:"
-    return [ours.format(folders), registered, f"```python\nimport mvprune.hf\n{theirs}", _REST]
+    return [*first, registered, f"```python\nimport mvprune.hf\n{theirs}", _REST]
 
 
+_FOLDER = "path/of/this/folder"
+SPARSE = 'runtime="sparse"'
+"""The argument of `mvprune.load` that gives the speed of the sparse model."""
 _REST = "manifest.json has the rest: digests of all files, layers, versions, the whole request."
 
 
@@ -127,22 +134,51 @@ def size_in_words(total_bytes: int, dense_bytes: int) -> str:
 
 
 def speed_in_words(metrics: Mapping[str, float]) -> str:
-    """How fast the sparse runtime was, and the dense model beside it; "" if the job did not measure it."""
+    """How fast the sparse runtime was, and against what; "" if the job did not measure it."""
     ratio, sparse = metrics.get(LATENCY_RATIO), metrics.get(LATENCY_MS)
     if ratio is None or sparse is None:
         return ""
-    times = f"{sparse:.3g} ms a call, dense {sparse * ratio:.3g} ms"
-    return f"{times}: {ratio:.2f} times as fast (one input, one thread, on the job's machine)"
+    return (
+        f"{sparse:.3g} ms a call in the sparse runtime, {sparse * ratio:.3g} ms for the same weights dense in torch "
+        f"fp32: {ratio:.2f} times as fast (one input of 128 tokens, or of as many as the model takes, one thread, on "
+        "the job's machine)"
+    )
 
 
-def speed_with_commands(metrics: Mapping[str, float]) -> tuple[str, str]:
-    """The measured speed, and the commands that measure it and use it."""
-    known = speed_in_words(metrics) or "not measured by the job"
-    return known, "`mvpctl benchmark FOLDER` measures it on your machine, `mvpctl serve FOLDER` runs the sparse model"
+def speed_with_commands(info: ResultInfo) -> str:
+    """The measured speed, and the code and the commands that use and measure it; "" if there is nothing to gain."""
+    measured = speed_in_words(info.metrics)
+    if not (measured or has_zeros(info)):
+        return ""
+    return (
+        f"{measured or 'not measured by the job'}; `mvprune.load(FOLDER, {SPARSE})` and `mvpctl serve FOLDER` run the "
+        "sparse model, `mvpctl benchmark FOLDER` measures both on your machine"
+    )
 
 
-def _facts(info: ResultInfo, total_bytes: int) -> list[tuple[str, ...]]:
+def is_pruned(info: ResultInfo) -> bool:
+    """Whether weights were to be removed."""
+    return info.accounting.target_density < 1
+
+
+def has_zeros(info: ResultInfo) -> bool:
+    """Whether matrices of the model have zeros that the sparse runtime can leave out: whole structures have none."""
+    return any(layer.density < 1 for layer in info.layers)
+
+
+def made_in_words(info: ResultInfo, method: str = "") -> str:
+    """What was done to the model, after its name; with the method, if it is given."""
+    if not is_pruned(info):
+        return "as it was given" if info.spec.get("keep_fine_tuned") else "fine-tuned and not pruned"
+    if info.spec.get("mask_from"):
+        return "fine-tuned with the zeros of another model"
+    by = f" by {method}" if method else ""
+    return f"pruned{by} while it was fine-tuned"
+
+
+def _facts(info: ResultInfo, form: Form, total_bytes: int) -> list[tuple[str, ...]]:
     counts, method = info.accounting, method_name(info)
+    speed = "" if form == "dense" else speed_with_commands(info)
     revision = f", revision {_code(info.model.revision)}" if info.model.revision else ""
     return [
         ("base model", f"{_code(shown(info.model.name))}{revision}"),
@@ -151,13 +187,13 @@ def _facts(info: ResultInfo, total_bytes: int) -> list[tuple[str, ...]]:
             f"{_code(info.dataset.name)}: {info.dataset.train_rows:,} rows to train on, "
             f"{info.dataset.validation_rows:,} to evaluate on",
         ),
-        ("method", _code(method or "as manifest.json says")),
+        *([("method", _code(method or "as manifest.json says"))] if is_pruned(info) else []),
         *([("pattern", _code(pattern))] if (pattern := pattern_of(info)) else []),
         *([("structures", _code(structures))] if (structures := structures_of(info)) else []),
         ("density", f"{percent(counts.density)} of the prunable weights (asked for: {percent(counts.target_density)})"),
         *([("bytes", size_in_words(total_bytes, counts.dense_bytes))] if total_bytes else []),
         ("FLOPs", flops_in_words(counts)),
-        ("speed on a CPU", "; ".join(speed_with_commands(info.metrics))),
+        *([("speed on a CPU", speed)] if speed else []),
         ("seed", str(info.seed)),
     ]
 
@@ -198,6 +234,8 @@ def structures_of(info: ResultInfo) -> str:
     inside = f", sparse inside the {percent(density)} that stay" if isinstance(density, float) else ""
     if (method := METHODS.get(method_name(info))) and method.is_gated:
         inside = ", one gate each"
+    if isinstance(dropout := info.spec.get("layer_dropout"), float):
+        inside = f", every other one after LayerDrop of {dropout:g}{inside}"
     size = info.spec.get("structure_block_size")
     if not isinstance(size, int):
         return f"whole {words}{inside}"

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from mvprune.artifact.card import CARD_FILE, speed_in_words
+from mvprune.artifact.card import CARD_FILE, SPARSE, has_zeros, speed_in_words
 from mvprune.artifact.errors import ArtifactError, needs
 from mvprune.artifact.files import check_free, give_usual_modes
 from mvprune.artifact.history import HISTORY_FILE
@@ -106,12 +106,16 @@ def export(
 
 
 def _not_kept(manifest: Manifest, artifact: Path, to: str, sizes: Mapping[str, int]) -> str:
-    """That a format has neither the size nor the speed of the sparse model, with both figures where they are known."""
+    """That a format has not the size of the artifact, nor the speed of its zeros, with both figures where they are
+    known."""
     weights = sum(size for name, size in sizes.items() if name.endswith((".safetensors", ".onnx", ".onnx_data")))
+    lost = f"{size_text(weights)}, the artifact's {size_text(manifest.accounting.sparse_bytes)}"
+    if not has_zeros(manifest):
+        return f"{to} has not the size of the artifact: its weights take {lost}"
     speed = speed_in_words(manifest.metrics) or f"`mvpctl benchmark {artifact}` measures both speeds"
     return (
-        f"{to} has the zeros, but not the size and the speed of the sparse model: its weights take "
-        f"{size_text(weights)}, the artifact's {size_text(manifest.accounting.sparse_bytes)}; {speed}"
+        f"{to} has the zeros, but not the size and the speed of the sparse model: its weights take {lost}; "
+        f"`mvprune.load({str(artifact)!r}, {SPARSE})` runs the sparse model; {speed}"
     )
 
 

@@ -74,7 +74,7 @@ def _write_dense(artifact: Path, staged: Path, base: str | Path | None) -> None:
     architecture = json.loads((staged / CONFIG_FILE).read_bytes())["architectures"][0]
     manifest = read_manifest(artifact)
     info = replace(manifest, notes=(*manifest.notes, *notes))
-    card = model_card(info, architecture, "dense", total_bytes=manifest.total_bytes)
+    card = model_card(info, architecture, "dense")
     (staged / CARD_FILE).write_text(card, encoding="utf-8")
     for name in (HISTORY_FILE, REPORT_FILE):
         shutil.copyfile(artifact / name, staged / name)

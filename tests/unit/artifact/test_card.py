@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from mvprune.artifact import ModelSource, ResultInfo
+from mvprune.artifact import LayerCount, ModelSource, ResultInfo
 from mvprune.artifact.card import method_name, model_card
 
 
@@ -20,31 +20,64 @@ def front_matter(card: str) -> Any:
 def test_what_the_card_says(result: ResultInfo) -> None:
     info = dataclasses.replace(result, spec={"method": {"movement": {}}})
     card = model_card(info, "BertForSequenceClassification", total_bytes=80)
-    assert card.startswith('---\nlibrary_name: "transformers"\n')
+    assert card.startswith('---\nlibrary_name: "mvprune"\n')
     assert "# `tiny` for `sst2`, 25.0 % of its weights" in card
     assert "8 of 32 prunable weights are left, and 70 of 100 parameters in all" in card
     assert "| data | `sst2`: 256 rows to train on, 64 to evaluate on |" in card
     assert "| method | `movement` |" in card
     assert "| bytes | 80 B in all files (dense in fp32: 400 B, 5.0 times smaller) |" in card
     assert "| `accuracy` | 0.7500 | 0.8125 | -0.0625 |" in card
-    assert 'mvprune.load("path/of/this/folder")' in card
+    fast, plain = (card.index(f'mvprune.load("path/of/this/folder"{more})') for more in (', runtime="sparse"', ""))
+    assert fast < plain
     assert "BertForSequenceClassification.from_pretrained" in card
 
 
 def test_the_card_says_how_fast_the_model_is_or_what_measures_it(result: ResultInfo) -> None:
-    command = "`mvpctl benchmark FOLDER` measures it on your machine, `mvpctl serve FOLDER` runs the sparse model"
+    command = (
+        '`mvprune.load(FOLDER, runtime="sparse")` and `mvpctl serve FOLDER` run the sparse model, `mvpctl benchmark '
+        "FOLDER` measures both on your machine"
+    )
     assert f"| speed on a CPU | not measured by the job; {command} |" in model_card(result, "BertModel")
     info = dataclasses.replace(result, metrics={**result.metrics, "latency_ms": 4.0, "latency_ratio": 2.5})
-    known = "4 ms a call, dense 10 ms: 2.50 times as fast (one input, one thread, on the job's machine)"
+    known = (
+        "4 ms a call in the sparse runtime, 10 ms for the same weights dense in torch fp32: 2.50 times as fast (one "
+        "input of 128 tokens, or of as many as the model takes, one thread, on the job's machine)"
+    )
     card = model_card(info, "BertModel")
     assert f"| speed on a CPU | {known}; {command} |" in card
-    assert 'mvprune.load("path/of/this/folder", runtime="sparse")' in card
+    assert "speed on a CPU" not in model_card(info, "BertModel", "dense"), "it is not that of a plain folder"
+
+
+def test_the_card_promises_a_model_without_zeros_nothing(result: ResultInfo) -> None:
+    layers = (LayerCount("layer.0.weight", (4, 2), 1.0, 8),)
+    info = dataclasses.replace(result, layers=layers, spec={"movement": {}, "structure": "LAYERS"})
+    card = model_card(info, "BertModel")
+    assert 'mvprune.load("path/of/this/folder")' in card
+    assert "runtime=" not in card
+    assert "speed on a CPU" not in card
+    assert front_matter(card).tags == ["mvprune", "pruning"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "density", "made"),
+    [
+        ({"movement": {}}, 0.25, "pruned while it was fine-tuned"),
+        ({"locked_mask": {}, "mask_from": {"model": "m"}}, 0.25, "fine-tuned with the zeros of another model"),
+        ({"movement": {}}, 1.0, "fine-tuned and not pruned"),
+        ({"movement": {}, "keep_fine_tuned": True}, 1.0, "as it was given"),
+    ],
+)
+def test_the_card_says_what_was_done(result: ResultInfo, spec: dict[str, Any], density: float, made: str) -> None:
+    counts = dataclasses.replace(result.accounting, target_density=density)
+    card = model_card(dataclasses.replace(result, spec=spec, accounting=counts), "BertModel")
+    assert f"\n`BertModel`, {made}: 8 of 32" in card
+    assert ("| method |" in card) is (density < 1)
 
 
 def test_what_the_hub_reads(result: ResultInfo) -> None:
     data = front_matter(model_card(result, "BertForSequenceClassification"))
     assert data.base_model == "tiny"
-    assert data.library_name == "transformers"
+    assert data.library_name == "mvprune", "the code of transformers alone does not open it"
     assert data.pipeline_tag == "text-classification"
     assert data.datasets == ["nyu-mll/glue"]
     assert data.metrics == ["accuracy"]
@@ -90,6 +123,7 @@ def test_a_delta_needs_its_base(result: ResultInfo) -> None:
 
 def test_a_plain_folder_needs_nothing_of_ours(result: ResultInfo) -> None:
     card = model_card(result, "BertModel", "dense")
+    assert front_matter(card).library_name == "transformers"
     assert 'BertModel.from_pretrained("path/of/this/folder")' in card
     assert "import mvprune" not in card
     assert "manifest.json" not in card
@@ -127,6 +161,8 @@ def test_the_card_names_the_structures(result: ResultInfo) -> None:
     assert "| structures | `whole heads and units` |" in model_card(info, "BertModel")
     info = dataclasses.replace(result, spec={"l0": {}, "structure": "HEADS"})
     assert "| structures | `whole heads, one gate each` |" in model_card(info, "BertModel")
+    info = dataclasses.replace(result, spec={"movement": {}, "structure": "LAYERS", "layer_dropout": 0.2})
+    assert "| structures | `whole layers, every other one after LayerDrop of 0.2` |" in model_card(info, "BertModel")
     info = dataclasses.replace(result, spec={"structure": "heads", "structure_density": 0.5})
     assert "| structures | `whole heads, sparse inside the 50.0 % that stay` |" in model_card(info, "BertModel")
 

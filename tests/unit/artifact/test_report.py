@@ -110,7 +110,7 @@ def test_the_page_says_what_the_manifest_says(info: ResultInfo, history: History
     parsed(page)
     for text in (
         "<title>tiny-bert for sst2, 9.8 % of its weights</title>",
-        "BertForSequenceClassification, pruned by soft_movement during fine-tuning: 11,700 of 120,000 prunable",
+        "BertForSequenceClassification, pruned by soft_movement while it was fine-tuned: 11,700 of 120,000 prunable",
         '<td>accuracy</td><td class="n">0.8125</td><td class="n">0.7500</td><td class="n">-0.0625</td>',
         "<b>10.0×</b><span>smaller: 80.0 kB in all files instead of 800.0 kB dense in fp32",
         "<td>80.0 kB in all files (dense in fp32: 800.0 kB, 10.0 times smaller)</td>",
@@ -122,6 +122,16 @@ def test_the_page_says_what_the_manifest_says(info: ResultInfo, history: History
         assert text in page
     assert page == report_page(info, "BertForSequenceClassification", history, total_bytes=80_000)
     assert "smaller:" not in report_page(info, "BertForSequenceClassification", history)
+
+
+def test_the_page_says_how_fast_the_model_is_and_with_which_code(info: ResultInfo, history: History) -> None:
+    metrics = {**info.metrics, "latency_ms": 4.0, "latency_ratio": 2.54}
+    page = report_page(dataclasses.replace(info, metrics=metrics), "BertModel", history)
+    parsed(page)
+    code = "mvprune.load(FOLDER, runtime=&quot;sparse&quot;)"
+    assert f"<b>2.5×</b><span>as fast on a CPU as the same weights dense in torch: {code}" in page
+    assert "4 ms a call in the sparse runtime, 10.2 ms for the same weights dense in torch fp32: 2.54 times" in page
+    assert f"{code} and mvpctl serve FOLDER run the sparse model" in report_page(info, "BertModel", history)
 
 
 def test_the_notes_of_the_run_are_on_the_page(info: ResultInfo, history: History) -> None:

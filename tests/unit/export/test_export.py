@@ -55,7 +55,8 @@ def test_the_answer_says_what_is_not_kept(pruned_model: Made, tmp_path: Path, to
     )
     assert note == (
         f"{to} has the zeros, but not the size and the speed of the sparse model: its weights take {weights}, "
-        f"the artifact's {sparse_weights}; `mvpctl benchmark {artifact}` measures both speeds"
+        f"the artifact's {sparse_weights}; `mvprune.load('{artifact}', runtime=\"sparse\")` runs the sparse model; "
+        f"`mvpctl benchmark {artifact}` measures both speeds"
     )
 
 

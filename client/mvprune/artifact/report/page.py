@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 from html import escape
 
-from mvprune.artifact.card import flops_in_words, method_name, size_in_words, speed_with_commands
+from mvprune.artifact.card import (
+    SPARSE,
+    flops_in_words,
+    made_in_words,
+    method_name,
+    size_in_words,
+    speed_with_commands,
+)
 from mvprune.artifact.history import History
 from mvprune.artifact.manifest import ResultInfo
 from mvprune.artifact.report.figures import Figure, figures
 from mvprune.artifact.report.html import Row, page, table, text
+from mvprune.common.metrics import LATENCY_RATIO
 from mvprune.common.units import percent, size
 from mvprune.sources.schemes import shown
 
@@ -52,10 +60,9 @@ def _title(info: ResultInfo) -> str:
 
 
 def _summary(info: ResultInfo, architecture: str) -> str:
-    counts, method = info.accounting, method_name(info)
-    how = f"by {method} " if method else ""
+    counts = info.accounting
     return (
-        f"{architecture}, pruned {how}during fine-tuning: {counts.kept_weights:,} of "
+        f"{architecture}, {made_in_words(info, method_name(info))}: {counts.kept_weights:,} of "
         f"{counts.prunable_weights:,} prunable weights are kept, and {counts.total_nonzero:,} of "
         f"{counts.total_parameters:,} parameters in total are not zero."
     )
@@ -72,6 +79,9 @@ def _tiles(info: ResultInfo, total_bytes: int) -> str:
     if total_bytes:
         sizes = f"{size(total_bytes)} in all files instead of {size(counts.dense_bytes)} dense in fp32"
         tiles.append((f"{counts.dense_bytes / total_bytes:.1f}×", f"smaller: {sizes}"))
+    if LATENCY_RATIO in metrics:
+        how = f"as fast on a CPU as the same weights dense in torch: mvprune.load(FOLDER, {SPARSE})"
+        tiles.append((f"{metrics[LATENCY_RATIO]:.1f}×", how))
     return (
         '<div class="tiles">'
         + "".join(f"<div><b>{text(b)}</b><span>{text(s)}</span></div>" for b, s in tiles)
@@ -109,7 +119,7 @@ def _provenance(info: ResultInfo, total_bytes: int) -> list[Row]:
         *([("bytes", size_in_words(total_bytes, counts.dense_bytes))] if total_bytes else []),
         ("bytes of the weights file", f"{counts.sparse_bytes:,}"),
         ("FLOPs", flops_in_words(counts)),
-        ("speed on a CPU", "; ".join(speed_with_commands(info.metrics)).replace("`", "")),
+        *([("speed on a CPU", speed.replace("`", ""))] if (speed := speed_with_commands(info)) else []),
         ("seed", str(info.seed)),
         ("SHA-256 of the request", info.spec_sha256),
         ("versions", ", ".join(f"{name} {version}" for name, version in sorted(info.versions.items())[:_MAX_ROWS])),
