@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -49,6 +49,7 @@ from mvprune_core.tasks import Objective, objective_for
 from mvprune_core.training import loop as training
 from mvprune_core.training import sparse_products as products
 from mvprune_core.training.curves import Curve
+from mvprune_core.training.layer_dropout import layers_dropped
 
 _SECONDS = 800  # on a busy machine
 # Large libraries are imported: see without_collection.
@@ -100,7 +101,8 @@ def start(folder: Path, scenarios: Mapping[int, Sequence[str]]) -> dict[int, dic
 
 
 def methods(group: Group, folder: Path) -> dict[str, Any]:
-    """Every method's model and losses. One process cuts its batches into as many parts as two ranks do."""
+    """The model and the losses of every method, and of LayerDrop. One process cuts its batches into as many parts as
+    two ranks do."""
     found, chosen = {}, replace(_settings(), accumulation_steps=1 if group.size > 1 else 2)
     for name in (None, *METHODS):
         curve = Curve("pruning", STEPS)
@@ -108,6 +110,10 @@ def methods(group: Group, folder: Path) -> dict[str, Any]:
         method = METHODS[name]() if name else None
         run(loaded, FEW, chosen, method, group=group, curve=curve)
         found[name or "dense"] = {"loss": curve.history().loss, "model": _state(loaded.model)}
+    curve, loaded = Curve("pruning", STEPS), load_model(find_model(folder / "model", None), FEW, seed=0)
+    with layers_dropped([*cast(Any, loaded.model).bert.encoder.layer], 0.5, 0) as draw:
+        run(loaded, FEW, chosen, SoftMovement(), group=group, curve=curve, before_step=draw)
+    found["layer_dropout"] = {"loss": curve.history().loss, "model": _state(loaded.model)}
     return found
 
 
