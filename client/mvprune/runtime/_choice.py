@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
@@ -25,8 +26,10 @@ from mvprune.runtime._elements import Elements
 from mvprune.runtime._linear import CsrLinear, Int8Linear, KernelLinear, SparseLinear
 from mvprune.runtime.kernel import Activations, Stored
 
-DENSITIES = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
-"""The measured densities. A layer takes what is fastest at the next larger one; above the last it is dense."""
+DENSEST = 0.5
+"""The fraction of non-zeros above which single weights are never faster than a dense product."""
+
+_STEPS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, DENSEST, 0.65, 0.8, 1.0)
 
 _SECONDS = 0.05  # one measurement takes at least as long
 _SURE_SECONDS = 0.5  # the same for one that would leave a layer dense
@@ -52,42 +55,47 @@ class Choices:
         self._tokens, self._threads, self._values = tokens, threads, values
         # CSR products are several times slower than the kernel. One of them, taken because a busy machine delayed the
         # kernel while it was timed, would split the pass that is one call.
-        self._backends = ["csr"] if kernel.load() else ["kernel"]
-        if activations == "int8" and kernel.multiplies_bytes():
-            self._backends.insert(0, "int8")
+        self._single = "csr" if kernel.load() else "kernel"
+        self._int8 = activations == "int8" and kernel.multiplies_bytes()
         self._path = _cache_folder() / "runtime.json"
         isa = f"{kernel.isa()} {kernel.digest()[:16]}" if kernel.isa() else "no kernel"
         versions = f"mvprune {version('mvprune')}, torch {torch.__version__}"
         self._machine = f"{_processor()}, {isa}, {versions}, {threads} threads, {values}"
-        self._machine += ", int8 activations" * ("int8" in self._backends)
+        self._machine += ", int8 activations" * self._int8
         self._times: dict[str, dict[str, float]] = _read(self._path).get(self._machine, {})
 
-    def backend(self, shape: tuple[int, int], density: float) -> str:
-        """For a weight of (rows, columns) with that fraction of non-zeros."""
-        place = bisect_left(DENSITIES, density)
-        if place == len(DENSITIES) or not all(shape):
+    def backend(self, shape: tuple[int, int], density: float, quads: float = 1.0) -> str:
+        """The fastest for a weight.
+
+        Args:
+            shape: (rows, columns).
+            density: the fraction of its elements that are not zero. A step is measured; a weight takes the next larger.
+            quads: the fraction of its quads that are not all zero, see `quads.Quads`: with int8 activations they count.
+        """
+        if not all(shape) or (density > DENSEST and not self._int8):
             return "dense"
-        times = self.times(shape, DENSITIES[place])
+        times = self.times(shape, _step(density), _step(quads) if self._int8 else None)
         return min(times, key=times.__getitem__)
 
-    def times(self, shape: tuple[int, int], density: float) -> dict[str, float]:
+    def times(self, shape: tuple[int, int], density: float, quads: float | None = None) -> dict[str, float]:
         """Seconds of one call by backend; one that does not work here is absent."""
-        name = f"{shape[0]}x{shape[1]} {density} {self._tokens} {self._purpose}".rstrip()
+        parts = (f"{shape[0]}x{shape[1]}", density, quads, self._tokens, self._purpose)
+        name = " ".join(str(part) for part in parts if part not in (None, ""))
         if name not in self._times:
-            self._times[name] = self._measure(shape, density)
+            self._times[name] = self._measure(shape, density, quads)
             self._keep()
         return self._times[name]
 
-    def _measure(self, shape: tuple[int, int], density: float) -> dict[str, float]:
+    def _measure(self, shape: tuple[int, int], density: float, quads: float | None) -> dict[str, float]:
         source = np.random.default_rng(0)
         weight = source.standard_normal(shape, np.float32)
-        weight *= source.random(shape, np.float32) < density
+        weight *= _kept(source, shape, density, quads)
         x = torch.from_numpy(source.standard_normal((self._tokens, shape[1]), np.float32))
         before = torch.get_num_threads()
         torch.set_num_threads(self._threads)
         try:
             with torch.no_grad():
-                rivals = self._rivals(torch.from_numpy(weight), torch.zeros(shape[0]))
+                rivals = self._rivals(torch.from_numpy(weight), torch.zeros(shape[0]), density)
                 calls = {name: partial(rival, x) for name, rival in rivals.items()}
                 times = fastest(calls, _SECONDS)
                 if times["dense"] == min(times.values()):
@@ -99,9 +107,9 @@ class Choices:
         finally:
             torch.set_num_threads(before)
 
-    def _rivals(self, weight: Tensor, bias: Tensor) -> dict[str, Callable[[Tensor], object]]:
+    def _rivals(self, weight: Tensor, bias: Tensor, density: float) -> dict[str, Callable[[Tensor], object]]:
         rivals: dict[str, Callable[[Tensor], object]] = {"dense": lambda x: linear(x, weight, bias)}
-        for backend in self._backends:
+        for backend in ["int8"] * self._int8 + [self._single] * (density <= DENSEST):
             try:
                 layer = sparse_layer(backend, Elements.of(weight.numpy()), bias, self._values, self._threads)
                 layer(torch.zeros(1, weight.shape[1]))
@@ -152,6 +160,23 @@ def fastest(rivals: Mapping[str, Callable[[], object]], seconds: float) -> dict[
             rival()
             best[name] = min(best[name], time.perf_counter() - start)
     return best
+
+
+def _step(share: float) -> float:
+    return _STEPS[bisect_left(_STEPS, min(share, _STEPS[-1]))]
+
+
+def _kept(
+    source: np.random.Generator, shape: tuple[int, int], density: float, quads: float | None
+) -> npt.NDArray[np.bool_]:
+    """A random mask with that fraction of elements; of quads too, each of which then has at least one."""
+    if quads is None:
+        return source.random(shape, np.float32) < density
+    grouped = (shape[0], -(-shape[1] // 4), 4)
+    first = source.integers(4, size=(*grouped[:2], 1)) == np.arange(4)
+    others = source.random(grouped, np.float32) < (4 * density / quads - 1) / 3
+    kept: npt.NDArray[np.bool_] = (first | others) & (source.random((*grouped[:2], 1), np.float32) < quads)
+    return kept.reshape(shape[0], -1)[:, : shape[1]]
 
 
 def _cache_folder() -> Path:

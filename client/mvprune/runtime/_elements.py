@@ -35,6 +35,16 @@ class Elements(NamedTuple):
         rows, columns = np.divmod(positions, max(1, shape[1]))
         return cls(shape, rows, columns, values.astype(np.float32))
 
+    def quads(self) -> npt.NDArray[np.int64]:
+        """The number of each non-zero's quad, ascending: four columns of a row, from a multiple of four on."""
+        numbers: npt.NDArray[np.int64] = self.rows.astype(np.int64) * -(-self.shape[1] // 4) + self.columns // 4
+        return numbers
+
+    def filled_quads(self) -> float:
+        """The fraction of the quads that have a non-zero."""
+        found = np.count_nonzero(np.diff(self.quads(), prepend=-1))
+        return int(found) / max(1, self.shape[0] * -(-self.shape[1] // 4))
+
     def transposed(self) -> Elements:
         """Those of the transposed matrix."""
         order = np.argsort(self.columns, kind="stable")

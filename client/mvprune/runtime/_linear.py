@@ -15,7 +15,7 @@ from transformers.pytorch_utils import Conv1D
 from mvprune.runtime._compressed import REFUSED, Compressed
 from mvprune.runtime._elements import Elements
 from mvprune.runtime.kernel import Activation, Packed, SparseMatrix, Stored
-from mvprune.runtime.quads import Quads
+from mvprune.runtime.quads import for_bytes
 
 LINEAR = (nn.Linear, Conv1D)
 
@@ -111,7 +111,7 @@ class Int8Linear(KernelLinear):
     backend = "int8"
 
     def _pack(self, weight: Elements, values: Stored) -> SparseMatrix:
-        return Quads.pack(weight)
+        return for_bytes(weight)
 
 
 class CsrLinear(SparseLinear):

@@ -12,7 +12,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact.packing import Unpacked
 from mvprune.artifact.values import Values
-from mvprune.runtime._choice import DENSITIES, Choices, sparse_layer
+from mvprune.runtime._choice import DENSEST, Choices, sparse_layer
 from mvprune.runtime._compressed import Compressed
 from mvprune.runtime._elements import Elements
 from mvprune.runtime._embedding import StoredEmbedding, is_plain
@@ -42,13 +42,15 @@ def optimize(
     Args:
         model: any model with `nn.Linear` or GPT-2's `Conv1D` layers, in fp32 on the CPU.
         values: the data type in which the native kernel stores weights.
-        activations: int8: where that is faster on this machine, the kernel rounds the input of a sparse layer to int8,
-            with a scale for each token and 512 features, and its weights to int8, with a scale for each row. Outputs
-            then differ by more than rounding; sums are exact. It needs a CPU with VNNI instructions.
+        activations: int8: where that is faster on this machine, the kernel rounds the input of a layer to int8, with a
+            scale for each token and 512 features, and its weights to int8, with a scale for each row; also of the dense
+            layers in a model's blocks. Outputs then differ by more than rounding; sums are exact. It needs a CPU with
+            VNNI instructions.
         tokens: expected examples × length of a call. Backends are chosen for it; any other number works.
         threads: threads per call; by default as many as torch uses at that time.
-        backend: the backend of every layer with at least half zeros. "auto" takes the fastest on this machine for the
-            layer's shape and density, `nn.Linear` included; it is measured once and kept in the user's cache.
+        backend: the backend of every layer with at least half zeros, and of the dense ones with int8 activations.
+            "auto" takes the fastest on this machine for the layer's shape, density and (with int8 activations) density
+            of quads, `nn.Linear` included; it is measured once and kept in the user's cache.
 
     Returns:
         The same model.
@@ -118,25 +120,26 @@ class Replacement(Generic[Model]):
         if layers and weight.kind in _STORED and all(is_plain(layer) for _, layer in layers):
             made = dict.fromkeys((layer for _, layer in layers), StoredEmbedding(*weight.rows()))
         elif layers and all(type(layer) in LINEAR for _, layer in layers):
-            made = self._sparse_layers({layer for _, layer in layers}, weight)
+            made = self._sparse_layers({layer for _, layer in layers}, weight, _are_in_blocks(paths))
         for path, layer in layers:
             if layer in made:
                 self._model.set_submodule(path, made[layer])
         return bool(made)
 
-    def _sparse_layers(self, layers: Collection[Any], weight: Unpacked) -> dict[nn.Module, Compressed]:
+    def _sparse_layers(self, layers: Collection[Any], weight: Unpacked, in_blocks: bool) -> dict[nn.Module, Compressed]:
         """The replacement of each layer; empty if one is faster dense."""
-        density = weight.nonzeros / max(math.prod(weight.shape), 1)
-        height, width = weight.shape
-        shapes = {(width, height) if isinstance(layer, Conv1D) else (height, width) for layer in layers}
-        backends = {shape: self._choose(shape, density) for shape in shapes}
-        if "dense" in backends.values():
+        # A head has little to compute, and rounding it costs most.
+        rounded = self._activations == "int8" and in_blocks
+        if weight.nonzeros > DENSEST * math.prod(weight.shape) and not rounded:
             return {}
-        elements = Elements.at((height, width), *weight.elements())
+        elements = Elements.at((weight.shape[0], weight.shape[1]), *weight.elements())
         made: dict[nn.Module, Compressed] = {}
         for layer in layers:
             matrix = elements.transposed() if isinstance(layer, Conv1D) else elements
-            made[layer] = sparse_layer(backends[matrix.shape], matrix, layer.bias, self._values, self._threads)
+            backend = self._choose(matrix)
+            if backend == "dense":
+                return {}
+            made[layer] = sparse_layer(backend, matrix, layer.bias, self._values, self._threads)
         return made
 
     def finish(self) -> Model:
@@ -149,11 +152,16 @@ class Replacement(Generic[Model]):
         fuse(self._model)
         return self._model
 
-    def _choose(self, shape: tuple[int, int], density: float) -> str:
+    def _choose(self, matrix: Elements) -> str:
         if self._backend == "auto":
-            return self._choices.backend(shape, density)
-        wanted = "int8" if self._activations == "int8" else self._backend
-        return wanted if density <= DENSITIES[-1] else "dense"
+            size = max(1, math.prod(matrix.shape))
+            return self._choices.backend(matrix.shape, len(matrix.values) / size, matrix.filled_quads())
+        return "int8" if self._activations == "int8" else self._backend
+
+
+def _are_in_blocks(paths: Iterable[str]) -> bool:
+    """Whether layers are those of a model's repeated blocks, not of its head or pooler."""
+    return all(any(part.isdigit() for part in path.split(".")) for path in paths)
 
 
 def check_activations(activations: str, possible: bool, remedy: str) -> None:

@@ -126,7 +126,7 @@ class TrainingChoices(Choices):
     def __init__(self, rows: int, threads: int) -> None:
         super().__init__(rows, threads, "fp32")
 
-    def _rivals(self, weight: Tensor, bias: Tensor) -> dict[str, Callable[[Tensor], object]]:
+    def _rivals(self, weight: Tensor, bias: Tensor, density: float) -> dict[str, Callable[[Tensor], object]]:
         rivals: dict[str, Callable[[Tensor], object]] = {"dense": _step(linear, weight, bias)}
         if not kernel.load():
             rivals["kernel"] = _step(FixedZeros(weight != 0), weight, bias)

@@ -133,21 +133,27 @@ def _floats(address: int | None, count: int) -> bytes:
     return _at(address, 4 * count)
 
 
-def _starts(matrix: Any) -> bytes:
+def _starts(matrix: Any) -> bytes | None:
+    if not matrix.starts:
+        return None
     runs = matrix.rows * blocks(matrix.columns, matrix.block)
     return ctypes.string_at(matrix.starts, 8 * (runs + 1))
 
 
 def _weights(matrix: Any) -> int:
-    return int(np.frombuffer(_starts(matrix), np.int64)[-1])
+    """Non-zeros, or quads."""
+    starts = _starts(matrix)
+    if starts is None:
+        return -(-matrix.rows // 4) * 4 * -(-matrix.columns // 4)
+    return int(np.frombuffer(starts, np.int64)[-1])
 
 
 def _matrix(matrix: Any) -> bytes:
-    weights = _weights(matrix)
+    weights, starts = _weights(matrix), _starts(matrix)
     return b"".join(
         [
             *map(_number, (matrix.rows, matrix.columns, matrix.block, matrix.kind)),
-            _array(_starts(matrix)),
+            _number(-1) if starts is None else _array(starts),
             _at(matrix.order, matrix.rows * blocks(matrix.columns, matrix.block)),
             _at(matrix.indices, 2 * weights),
             _at(matrix.values, _SIZES[matrix.kind] * weights),

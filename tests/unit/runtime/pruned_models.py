@@ -68,12 +68,12 @@ def prune(model: nn.Module, density: float = 0.1, uneven: bool = True) -> list[s
     return names
 
 
-def pruned(architecture: str, uneven: bool = True) -> Any:
+def pruned(architecture: str, uneven: bool = True, density: float = 0.1) -> Any:
     """A model for sequence classification in evaluation mode."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{architecture}Config")(**_ARCHITECTURES[architecture], num_labels=3)
     model = getattr(transformers, f"{architecture}ForSequenceClassification")(config).eval()
-    prune(model, uneven=uneven)
+    prune(model, density, uneven)
     return model
 
 

@@ -12,6 +12,7 @@ from tests.unit.runtime.pruned_models import pruned
 
 from mvprune.runtime import _choice, backends, kernel, optimize
 from mvprune.runtime._choice import Choices
+from mvprune.runtime._elements import Elements
 
 SHAPE = (96, 64)
 SPARSE = "kernel" if kernel.isa() else "csr"
@@ -66,6 +67,41 @@ def test_int8_activations_are_a_rival_where_they_are_asked_for(
     # Without the instruction, what was measured for fp32 counts.
     assert len(seen) == (2 if possible else 1)
     assert ["int8" in rivals for rivals in seen] == [False, wanted == "int8"][: len(seen)]
+
+
+@pytest.mark.parametrize("activations", ["fp32", "int8"])
+def test_with_int8_activations_the_quads_count(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, activations: kernel.Activations
+) -> None:
+    """Masks of whole quads have a quarter of those that single weights have."""
+    seen: list[tuple[int, int]] = []
+    make = _choice.sparse_layer
+
+    def made(backend: str, weight: Elements, *others: Any) -> Any:
+        seen.append((len(weight.values), round(weight.filled_quads() * 96 * 16)))
+        return make("csr" if backend == "int8" else backend, weight, *others)
+
+    monkeypatch.setattr(_choice, "sparse_layer", made)
+    monkeypatch.setattr(_choice, "fastest", lambda rivals, _: dict.fromkeys(rivals, 1.0))
+    monkeypatch.setattr(_choice.kernel, "multiplies_bytes", lambda: True)
+    for quads in (0.19, 0.57, 0.2):
+        Choices(128, 1, "fp32", activations).backend(SHAPE, 0.2, quads)
+    weights, elements = 96 * 64, [count for count, _ in seen]
+    assert elements == pytest.approx([0.2 * weights] * len(seen), rel=0.1)
+    if activations == "int8":
+        assert [quads for _, quads in seen] == pytest.approx(
+            [0.2 * weights / 4] * 2 + [0.65 * weights / 4] * 2, rel=0.1
+        )
+    else:
+        assert len(seen) == 1
+
+
+def test_what_is_dense_is_a_rival_of_int8_alone(monkeypatch: pytest.MonkeyPatch, fake: list[set[str]]) -> None:
+    monkeypatch.setattr(_choice.kernel, "multiplies_bytes", lambda: True)
+    monkeypatch.setattr(_choice, "sparse_layer", lambda *_: torch.nn.Identity())
+    monkeypatch.setattr(_choice, "fastest", lambda rivals, _: fake.append(set(rivals)) or dict.fromkeys(rivals, 1.0))
+    Choices(128, 1, "fp32", "int8").backend(SHAPE, 0.51, 0.9)
+    assert fake[0] == {"int8", "dense"}
 
 
 def test_close_rivals_are_timed_again_without_the_others(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,19 @@ def test_outputs_are_near(architecture: str, uneven: bool) -> None:
         assert torch.corrcoef(torch.stack([found.flatten(), wanted.flatten()]))[0, 1] > 0.995 or wanted.numel() < 6
 
 
+@needs_kernel
+def test_dense_layers_of_the_blocks_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the pooler and the head: they have little to compute."""
+    dense = pruned("Bert", uneven=False, density=1.0)
+    sparse = int8(copy.deepcopy(dense))
+    assert backends(sparse) == {"int8": 12, "dense": 2}
+    for shape in SHAPES:
+        assert 0 < off(logits(sparse, **shape), logits(dense, **shape)) < 0.2
+    choose(monkeypatch, "int8")
+    assert backends(optimize(copy.deepcopy(dense), activations="int8")) == {"int8": 12, "dense": 2}
+    assert backends(optimize(copy.deepcopy(dense))) == {"dense": 14}
+
+
 @needs_layers
 @pytest.mark.parametrize(("architecture", "whole"), [("Bert", 2), ("Electra", 2), ("DistilBert", 2), ("DebertaV2", 0)])
 def test_whole_layers_use_it(architecture: str, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:

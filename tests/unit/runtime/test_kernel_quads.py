@@ -26,7 +26,7 @@ from tests.unit.runtime.kernel_cases import (
 from mvprune.artifact.values import Values, encode_values, from_bfloat16, rounded
 from mvprune.runtime import kernel, layers
 from mvprune.runtime._elements import Elements
-from mvprune.runtime.quads import COLUMNS, Quads
+from mvprune.runtime.quads import COLUMNS, Full, Quads
 
 pytestmark = needs_kernel
 
@@ -42,20 +42,20 @@ def quantized(x: Array) -> tuple[Array, Array]:
     return np.rint(x * inverse).astype(np.int64), np.where(used, most / np.float32(127), np.float32(0))
 
 
-def integers(weight: Array) -> tuple[Array, Array]:
+def integers(weight: Array, sparse: bool) -> tuple[Array, Array]:
     """Weights as integers, (rows, columns), and the scales of rows, (rows,)."""
     elements = Elements.of(weight)
     counts = np.bincount(elements.rows, minlength=len(weight))
-    numbers, scales = encode_values(elements.values, counts, Values.INT8, sparse=True)
+    numbers, scales = encode_values(elements.values, counts, Values.INT8, sparse=sparse)
     assert scales is not None
     whole = np.zeros(weight.shape, np.int64)
     whole[elements.rows, elements.columns] = numbers
     return whole, from_bfloat16(scales)
 
 
-def formula(x: Array, weight: Array) -> Array:
+def formula(x: Array, weight: Array, *, sparse: bool = True) -> Array:
     """The product without bias; float32, and in the order in which the kernel adds."""
-    whole, scales = integers(weight)
+    whole, scales = integers(weight, sparse)
     sums = np.zeros((len(x), len(weight)), np.float32)
     for left in range(0, x.shape[1], COLUMNS):
         block = slice(left, left + COLUMNS)
@@ -97,6 +97,19 @@ def test_sums_of_integers_are_exact(isa: str) -> None:
         assert np.allclose(y, exact, rtol=1e-6)
 
 
+@pytest.mark.parametrize("tokens", [1, 33, 64, 100, 128])
+def test_all_quads_give_what_those_with_weights_give(isa: str, tokens: int) -> None:
+    """Bit for bit, where both round the weights alike; for every number of vectors of tokens."""
+    rng = np.random.default_rng(tokens)
+    for rows, columns in [(258, 40), (33, 515), (1, 3)]:
+        weight = rng.integers(-127, 128, (rows, columns)).astype(np.float32)
+        weight[:, 0] = 127
+        x, bias = rng.standard_normal((tokens, columns), np.float32), rng.standard_normal(rows, np.float32)
+        for threads in (1, 3):
+            options: dict[str, Any] = {"bias": bias, "activation": "gelu", "threads": threads}
+            assert np.array_equal(run(Full.pack(weight), x, **options), run(Quads.pack(weight), x, **options))
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_shape_agrees_with_the_formula(data: st.DataObject) -> None:
@@ -110,9 +123,10 @@ def test_any_shape_agrees_with_the_formula(data: st.DataObject) -> None:
     bias = rng.standard_normal(rows, np.float32) if data.draw(st.booleans()) else None
     residual = rng.standard_normal((tokens, rows), np.float32) if data.draw(st.booleans()) else None
     threads = data.draw(st.sampled_from([1, 2, 5]))
-    packed = Quads.pack(weight)
+    packed = data.draw(st.sampled_from([Quads, Full])).pack(weight)
     y = run(packed, x, bias=bias, residual=residual, activation=activation, threads=threads)
-    expected = ACTIVATIONS[activation](formula(x, weight).astype(float) + (0 if bias is None else bias))
+    product = formula(x, weight, sparse=isinstance(packed, Quads))
+    expected = ACTIVATIONS[activation](product.astype(float) + (0 if bias is None else bias))
     expected = expected + (0 if residual is None else residual)
     assert y.shape == expected.shape
     assert (np.abs(y - expected) <= 2e-6 * (sizes(x, weight) + np.abs(expected))).all()
@@ -173,8 +187,9 @@ def test_feed_forward_is_its_two_products(isa: str) -> None:
     for features, inner, tokens in shapes:
         up, down = sparse(rng, inner, features, 0.2), sparse(rng, features, inner, 0.2)
         x, bias = rng.standard_normal((tokens, features), np.float32), rng.standard_normal(inner, np.float32)
-        pack = (Quads.pack, kernel.Packed.pack)
-        for first, second in ((pack[i](up), pack[j](down)) for i, j in ((0, 0), (0, 1), (1, 0))):
+        pack = (Quads.pack, kernel.Packed.pack, Full.pack)
+        pairs = ((0, 0), (0, 1), (1, 0), (2, 2), (0, 2), (2, 1))
+        for first, second in ((pack[i](up), pack[j](down)) for i, j in pairs):
             expected = run(second, run(first, x, bias=bias, activation="gelu"), residual=x)
             for threads in (1, 3):
                 y = np.full_like(x, np.nan)
@@ -188,10 +203,13 @@ NAMES = ("query", "key", "value", "out", "up", "down")
 
 
 def layer_with(parts: dict[str, Any], int8: tuple[str, ...], heads: int) -> layers.Layer:
-    """A layer of which some products have int8 activations."""
+    """A layer of which some products have int8 activations; those of the up product have all quads."""
     made = kernel_layer(parts, heads, "gelu", "fp32")
     return made._replace(
-        **{name: getattr(made, name)._replace(weight=Quads.pack(parts["weights"][name])) for name in int8}
+        **{
+            name: getattr(made, name)._replace(weight=(Full if name == "up" else Quads).pack(parts["weights"][name]))
+            for name in int8
+        }
     )
 
 
@@ -224,10 +242,21 @@ def test_layers_use_it_too(isa: str, int8: tuple[str, ...]) -> None:
 def test_pickles_and_copies() -> None:
     rng = np.random.default_rng(7)
     weight, x = sparse(rng, 40, 1030, 0.1), rng.standard_normal((9, 1030), np.float32)
-    packed = Quads.pack(weight)
-    for twin in (pickle.loads(pickle.dumps(packed)), copy.deepcopy(packed)):  # noqa: S301
-        assert np.array_equal(run(twin, x), run(packed, x))
-        assert twin.nbytes == packed.nbytes
+    for packed in (Quads.pack(weight), Full.pack(weight)):
+        for twin in (pickle.loads(pickle.dumps(packed)), copy.deepcopy(packed)):  # noqa: S301
+            assert np.array_equal(run(twin, x), run(packed, x))
+            assert twin.nbytes == packed.nbytes
+
+
+def test_a_full_matrix_has_a_byte_for_each_weight_and_parts_that_fit() -> None:
+    packed = Full.pack(np.ones((6, 1030), np.float32))
+    assert packed.nbytes == 8 * 1032 + 4 * 6 + 4 * 6 * 3  # whole tiles and quads, scales, offsets of three blocks
+    for part, broken in ((0, np.zeros((1, 4))), (1, np.zeros(5)), (2, np.zeros(6))):
+        parts: list[Any] = [np.zeros((8 * 258, 4)), np.zeros(6), np.zeros(18)]
+        Full((6, 1030), *parts)
+        parts[part] = broken
+        with pytest.raises(ValueError, match="the parts of a full matrix must have the shapes"):
+            Full((6, 1030), *parts)
 
 
 def test_its_size_is_that_of_its_quads() -> None:

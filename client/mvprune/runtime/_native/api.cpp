@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <initializer_list>
 
 #include "kernel.h"
+#include "matrix.h"
 #include "pool.h"
 #include "scratch.h"
 
@@ -62,13 +64,19 @@ const Dots* dots_for(const Isa& isa) {
   return nullptr;  // not reached: each instruction set has a slow one
 }
 
+// Vectors of tokens in a block, at most.
+int64_t most_vectors(const Isa& isa, std::initializer_list<const Product*> products) {
+  const bool bytes = std::all_of(products.begin(), products.end(), [](const Product* one) { return takes_bytes(*one->matrix); });
+  return bytes ? isa.byte_vectors : isa.vectors;
+}
+
 // How x is cut: every block of tokens is whole vectors, as even as can be, and as many as there are threads if possible.
 struct Cut {
   int64_t tokens, lanes, vectors, blocks;
 
-  Cut(const Isa& isa, int64_t tokens, int threads) : tokens(tokens), lanes(isa.lanes) {
+  Cut(const Isa& isa, int64_t most, int64_t tokens, int threads) : tokens(tokens), lanes(isa.lanes) {
     vectors = (tokens + lanes - 1) / lanes;
-    blocks = std::max((vectors + isa.vectors - 1) / isa.vectors, std::min<int64_t>(threads, vectors));
+    blocks = std::max((vectors + most - 1) / most, std::min<int64_t>(threads, vectors));
   }
 
   Tokens block(int64_t i) const {
@@ -158,6 +166,7 @@ struct Pass {
   int64_t length;
   int64_t hidden;
   int threads;
+  int64_t most = 0;  // vectors in a block
   const Layer* layer = nullptr;
   Group group{};
   float* panels = nullptr;
@@ -171,7 +180,7 @@ struct Pass {
   Group group_from(int64_t first) const {
     const int64_t count = std::min(group_size(), examples - first), vectors = padded() / isa.lanes;
     const int64_t wanted = std::min((threads + count - 1) / count, vectors);
-    const int64_t width = std::min((vectors + wanted - 1) / wanted, isa.vectors) * isa.lanes;
+    const int64_t width = std::min((vectors + wanted - 1) / wanted, most) * isa.lanes;
     return {first, count, width, (length + width - 1) / width};
   }
 
@@ -232,7 +241,11 @@ struct Pass {
 
   int run(const Layer* layers, int64_t count) {
     int64_t widest = 0;
-    for (int64_t i = 0; i < count; ++i) widest = std::max(widest, layers[i].query.matrix->rows);
+    most = isa.byte_vectors;
+    for (const Layer* one = layers; one < layers + count; ++one) {
+      widest = std::max(widest, one->query.matrix->rows);
+      most = std::min(most, most_vectors(isa, {&one->query, &one->key, &one->value, &one->out, &one->up, &one->down}));
+    }
     panels = take_panels(padded() * (examples * hidden + group_size() * 3 * widest));
     if (!panels) return 1;
     products = panels + padded() * examples * hidden;
@@ -309,7 +322,7 @@ MVPRUNE_EXPORT int mvprune_has_dots() {
 // y of x (tokens, columns). Returns 0, or 1 when there is no memory.
 MVPRUNE_EXPORT int mvprune_linear(const Product* product, const float* x, int64_t tokens, int32_t threads) {
   const Isa& isa = *chosen.load();
-  const Cut cut(isa, tokens, threads);
+  const Cut cut(isa, most_vectors(isa, {product}), tokens, threads);
   // Where tokens are too few for the threads, rows are shared out too.
   const int64_t parts = cut.blocks ? (threads + cut.blocks - 1) / cut.blocks : 1;
   return Call{isa, *product, nullptr, x, cut, parts}.run(threads);
@@ -319,13 +332,13 @@ MVPRUNE_EXPORT int mvprune_linear(const Product* product, const float* x, int64_
 MVPRUNE_EXPORT int mvprune_sample(const Matrix* matrix, const float* grad, const float* x, float* values, int64_t tokens, int32_t threads) {
   const Isa& isa = *chosen.load();
   // Blocks of tokens do not depend on the threads, so the sums do not either.
-  return SampleCall{isa, *matrix, grad, x, values, Cut(isa, tokens, 1), threads}.run(threads);
+  return SampleCall{isa, *matrix, grad, x, values, Cut(isa, isa.vectors, tokens, 1), threads}.run(threads);
 }
 
 // down(activation(up(x))): the feed-forward block of a Transformer. Returns as above.
 MVPRUNE_EXPORT int mvprune_feed_forward(const Product* up, const Product* down, const float* x, int64_t tokens, int32_t threads) {
   const Isa& isa = *chosen.load();
-  return Call{isa, *down, up, x, Cut(isa, tokens, threads), 1}.run(threads);
+  return Call{isa, *down, up, x, Cut(isa, most_vectors(isa, {up, down}), tokens, threads), 1}.run(threads);
 }
 
 // y (tokens, columns): the sum of the tokens' rows, normalized. Returns as above, or 2 when there is no such row.

@@ -85,7 +85,8 @@ Accumulate accumulate_for(Values kind, int64_t vectors) {
   switch (kind) {
     case Values::bf16: return accumulate_for<Values::bf16>(vectors);
     case Values::int8: return accumulate_for<Values::int8>(vectors);
-    case Values::quads: return __atomic_load_n(&dots, __ATOMIC_RELAXED)->accumulate_for(vectors);
+    case Values::quads:
+    case Values::full: return __atomic_load_n(&dots, __ATOMIC_RELAXED)->accumulate_for(kind, vectors);
     default: return accumulate_for<Values::fp32>(vectors);
   }
 }
@@ -113,17 +114,17 @@ void transpose_out(const Product& product, Rows rows, const float* sums, Tokens 
 
 // Floats of a block of the input that a matrix takes: of its panel, or of the panel in bytes.
 int64_t block_floats(const Matrix& matrix, int64_t width) {
-  return matrix.kind == Values::quads ? quantized_block(width) : matrix.block * width;
+  return takes_bytes(matrix) ? quantized_block(width) : matrix.block * width;
 }
 
 // Floats that `input_for` needs for a panel.
 int64_t input_floats(const Matrix& matrix, int64_t columns, int64_t width) {
-  return matrix.kind == Values::quads ? quantized_floats(columns, width) : 0;
+  return takes_bytes(matrix) ? quantized_floats(columns, width) : 0;
 }
 
 // The input that a matrix takes, of a panel: itself, or what is then written to `bytes`.
 const float* input_for(const Matrix& matrix, const float* panel, int64_t columns, int64_t width, float* bytes) {
-  if (matrix.kind != Values::quads) return panel;
+  if (!takes_bytes(matrix)) return panel;
   quantize(panel, columns, width, bytes);
   return bytes;
 }
@@ -339,9 +340,9 @@ void project(const Layer& layer, const float* panel, Tokens tokens, float* produ
   bool quantized = false;  // once for all
   for (const Product* product : all) {
     const Matrix& matrix = *product->matrix;
-    const bool quads = matrix.kind == Values::quads;
-    const float* input = quads && quantized ? scratch : input_for(matrix, panel, matrix.columns, width, scratch);
-    quantized |= quads;
+    const bool bytes = takes_bytes(matrix);
+    const float* input = bytes && quantized ? scratch : input_for(matrix, panel, matrix.columns, width, scratch);
+    quantized |= bytes;
     multiply_all(*product, input, width / kLanes, products);
     products += product->matrix->rows * width;
   }
@@ -369,6 +370,6 @@ void finish(const Layer& layer, const Example& example, Tokens tokens, float* pa
 
 }  // namespace
 
-extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, scratch, linear, sample, feed_forward, layer_scratch, embed, enter, leave, project, finish, share_gradient, mask_weights<float>, mask_weights<uint16_t>, select_above};
+extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, kByteVectors, scratch, linear, sample, feed_forward, layer_scratch, embed, enter, leave, project, finish, share_gradient, mask_weights<float>, mask_weights<uint16_t>, select_above};
 
 }  // namespace mvprune

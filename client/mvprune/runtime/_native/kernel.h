@@ -5,8 +5,8 @@
 
 namespace mvprune {
 
-// fp16 and int4: only of tables. quads: only of matrices, for activations in int8.
-enum class Values : int32_t { fp32 = 0, bf16 = 1, int8 = 2, fp16 = 3, int4 = 4, quads = 5 };
+// fp16 and int4: only of tables. quads, full: only of matrices, for activations in int8.
+enum class Values : int32_t { fp32 = 0, bf16 = 1, int8 = 2, fp16 = 3, int4 = 4, quads = 5, full = 6 };
 
 enum class Activation : int32_t { none = 0, gelu = 1, gelu_tanh = 2, relu = 3 };
 
@@ -19,21 +19,26 @@ constexpr int64_t kWidestBlock = 1024;
 // The block of quads: columns of a token that share a scale. Its sums of bytes fit int32.
 constexpr int64_t kQuadBlock = 512;
 
+// Rows of a full matrix whose sums are in registers together.
+constexpr int64_t kTogether = 4;
+
 // A sparse (rows, columns) matrix. The non-zeros lie band of rows by band, block of columns by block within a band, and
 // within a block row by row, the fullest rows first: then rows of as many non-zeros follow each other, and the processor
 // foresees the end of their loops. The i-th of the rows there is order[i]; its non-zeros are starts[i] up to starts[i + 1].
 // Of quads, what is stored are not non-zeros but groups of four columns from a multiple of four on, of which one is not
-// zero: four int8 each. Laid out as kernel.py's Matrix.
+// zero: four int8 each. A full matrix stores all of its groups: band by band, block by block, kTogether rows by kTogether
+// rows, and then group by group, those of the rows beside each other. Rows of zeros fill up the last ones of a band.
+// Laid out as kernel.py's Matrix.
 struct Matrix {
   int64_t rows;
   int64_t columns;
   int64_t block;  // columns in one
-  const int64_t* starts;
+  const int64_t* starts;  // null if full, as are order and indices
   const uint8_t* order;  // row within its band
   const uint16_t* indices;  // column within its block; of quads, the group
   const void* values;
-  const float* scales;  // one a row; null unless int8 or quads
-  const int32_t* offsets;  // one for each row of each block, as order: 128 times the sum of its values; null unless quads
+  const float* scales;  // one a row; null unless int8, quads or full
+  const int32_t* offsets;  // one for each row of each block, as order: 128 times the sum of its values; null unless quads or full
   Values kind;
 };
 
@@ -146,6 +151,7 @@ struct Isa {
   const char* name;
   int64_t lanes;    // floats in a vector
   int64_t vectors;  // vectors of tokens in a block, at most
+  int64_t byte_vectors;  // the same where all products are of bytes: their panels take a quarter of the cache
   // Floats of scratch memory that the functions below need for a block of `vectors` vectors.
   int64_t (*scratch)(const Matrix& matrix, const Matrix* up, int64_t vectors);
   // The part-th of `parts` equal ranges of rows, for one block of tokens of x.
@@ -180,11 +186,11 @@ extern const Isa kBaseline;
 extern const Isa kAvx2;
 extern const Isa kAvx512;
 
-// The products of quads by one instruction.
+// The products of bytes by one instruction.
 struct Dots {
   int64_t lanes;  // of the instruction sets that can use it
   bool fast;      // whether that is one for four bytes at once
-  Accumulate (*accumulate_for)(int64_t vectors);
+  Accumulate (*accumulate_for)(Values kind, int64_t vectors);
 };
 
 // By a multiplication for each byte: as exact, and slower than products of floats.

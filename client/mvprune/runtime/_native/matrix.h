@@ -14,6 +14,9 @@ inline int64_t blocks(const Matrix& matrix) { return larger(1, (matrix.columns +
 
 inline int64_t bands(const Matrix& matrix) { return (matrix.rows + kBand - 1) / kBand; }
 
+// Whether it takes activations in int8.
+inline bool takes_bytes(const Matrix& matrix) { return matrix.kind == Values::quads || matrix.kind == Values::full; }
+
 inline Rows rows_of(const Matrix& matrix, int64_t band) {
   return {band * kBand, smaller((band + 1) * kBand, matrix.rows)};
 }

@@ -18,10 +18,12 @@ namespace {
 constexpr char kName[] = "avx512";
 constexpr int64_t kLanes = 16;
 constexpr int64_t kVectors = 4;  // a panel of 64 tokens and 768 columns leaves L2 room for the weights
+constexpr int64_t kByteVectors = 8;
 #elif defined(__AVX2__)
 constexpr char kName[] = "avx2";
 constexpr int64_t kLanes = 8;
 constexpr int64_t kVectors = 8;
+constexpr int64_t kByteVectors = kVectors;
 #else
 #if defined(__aarch64__)
 constexpr char kName[] = "neon";
@@ -30,6 +32,7 @@ constexpr char kName[] = "generic";
 #endif
 constexpr int64_t kLanes = 4;
 constexpr int64_t kVectors = 8;
+constexpr int64_t kByteVectors = kVectors;
 #endif
 
 typedef float Vector __attribute__((vector_size(4 * kLanes), may_alias));
@@ -45,6 +48,17 @@ inline T* keep(T* pointer) {
 }
 
 inline Vector splat(float value) { return value - Vector{}; }
+
+// a b + c, rounded once where the instruction set can. The compiler decides by the code around a product and a sum.
+inline Vector multiply_add(Vector a, Vector b, Vector c) {
+#if defined(__AVX512F__)
+  return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+  return (Vector)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
 
 inline Vector select(Integers mask, Vector yes, Vector no) { return mask ? yes : no; }
 
