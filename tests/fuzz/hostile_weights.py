@@ -108,12 +108,14 @@ def check(content: bytes, folder: Path) -> bool:
 
 def _tensor(choices: Choices, name: str, parts: dict[str, tuple[str, bytes]]) -> dict[str, Any]:
     """The description of a packed tensor; its parts fit it, or one number of them does not."""
-    layout, dtype = choices.choose(("gap", "mask", "rows", "full")), choices.choose(("F32", "F16", "BF16", "I8", "I4"))
+    layout = choices.choose(("gap", "mask", "gap4", "mask4", "rows", "full"))
+    dtype = choices.choose(("F32", "F16", "BF16", "I8", "I4"))
     lengths = choices.choose((LENGTHS[:6], LENGTHS, (1, 2**28)))
     shape = [choices.choose(lengths) for _ in range(choices.choose((0, 1, 2, 2, 2, 3)))]
     elements = math.prod(shape)
     row = math.prod(shape[1:])
     right = {"gap": min(elements, 9), "mask": -(-elements // 4), "rows": min(2, len(shape)) * row, "full": elements}
+    right |= {"gap4": min(elements, 8) // 4 * 4, "mask4": -(-elements // 16) * 4}
     count = choices.choose((*[right[layout]] * 6, 0, 1, 1000, elements, elements - 1))
     stored = min(max(count, 0), 1 << 18)
     values = np.ones(stored, np.uint8).tobytes() * ITEM_BYTES[dtype]
@@ -122,9 +124,11 @@ def _tensor(choices: Choices, name: str, parts: dict[str, tuple[str, bytes]]) ->
     else:
         parts[f"{name}::values"] = "U8", _frame(choices, values)
     if layout != "full":
-        length = (elements + 7) // 8 if layout == "mask" else stored
-        if layout == "mask":
-            fitting = np.packbits(np.arange(min(elements, 1 << 23)) < count, bitorder="little").tobytes()
+        in_blocks = layout.endswith("4")
+        places, kept = (elements // 4, count // 4) if in_blocks else (elements, count)
+        length = (places + 7) // 8 if layout.startswith("mask") else stored // (4 if in_blocks else 1)
+        if layout.startswith("mask"):
+            fitting = np.packbits(np.arange(min(places, 1 << 23)) < kept, bitorder="little").tobytes()
         else:
             fitting = bytes(min(length, 1 << 20))
         fill = choices.choose((b"\0", b"\1", b"\xff"))
@@ -137,7 +141,10 @@ def _tensor(choices: Choices, name: str, parts: dict[str, tuple[str, bytes]]) ->
         content = b"\x80" * min(max(scales, 0), 1 << 16) + b"\x3f" * min(max(scales, 0), 1 << 16)
         plain = "BF16", b"\x80\x3f" * min(max(scales, 0), 1 << 16)
         parts[f"{name}::scales"] = choices.choose((plain, ("U8", _frame(choices, content))))
-    return {"count": count, "layout": layout, "shape": shape, "values": dtype}
+    description = {"count": count, "layout": layout, "shape": shape, "values": dtype}
+    if layout.endswith("4"):
+        description["nonzero"] = choices.choose((count, count, count, count // 4, 0))
+    return description
 
 
 def _frame(choices: Choices, content: bytes) -> bytes:

@@ -12,7 +12,7 @@ from typing import Unpack
 import torch
 
 from mvprune.common.collection import without_collection
-from mvprune.spec.patterns import Pattern
+from mvprune.spec.patterns import parse_pattern
 from mvprune_core.base.callbacks import Callback, Silent
 from mvprune_core.base.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.base.group import ALONE, Group, check_group
@@ -95,8 +95,8 @@ def compress(
     with _memory_errors(), stop_scope(), _flushed_denormals():
         called = (callback or Callback()) if group.rank == 0 else Silent()
         run = _prepare(request, called, cache, checkpoint, checkpoint_seconds, group)
-        if settled.pattern is not None and asked.density is None:
-            run.notes.add(Pattern.parse(settled.pattern).density_note)
+        if settled.pattern is not None and asked.density is None and settled.density is not None:
+            run.notes.add(parse_pattern(settled.pattern).density_note)
         with run.checkpoints or nullcontext():
             # A named teacher comes first: one that does not fit is refused before anything is trained.
             distillation = run.distillation() if run.resolved.named_teacher else None

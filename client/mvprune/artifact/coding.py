@@ -6,6 +6,9 @@ Positions count elements in row-major order from 0.
   Near the entropy of the positions at low density.
 - ``mask``: bit ``p mod 8`` (least significant first) of byte ``⌊p/8⌋`` is set for every position p. Taken, and only
   valid, from `MASK_DENSITY` on, which bounds what a small file can make a reader allocate.
+
+Non-zeros in blocks of four elements, as the pattern 1x4 leaves them, have the positions of the blocks, in the same
+codings: a quarter of the positions, and of the bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import numpy.typing as npt
 import zstandard
 
 from mvprune.artifact.errors import ArtifactError
+from mvprune.artifact.header import BLOCK, BLOCK_LAYOUTS
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Positions: TypeAlias = npt.NDArray[np.int64]
@@ -26,12 +30,37 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 GAP = "gap"
 MASK = "mask"
 MASK_DENSITY = 1 / 4
+_MOST_ZEROS = 0.5  # that blocks store, for each non-zero: int4 rounds a quarter of the kept weights to 0
+_MOST_BLOCKS = 0.95  # of all blocks: at a high density, single weights fill about all
 
 _ESCAPE = 255
 _LEVEL = 1  # the gaps have entropy but no repetitions: higher levels find false matches and come out larger
 _BLOCK = 1 << 18  # positions in work at a time
 _PART = 1 << 18  # bytes unpacked at a time
 _END = 16  # bytes
+
+
+def find_blocks(positions: Positions, row: int, elements: int) -> Positions | None:
+    """The blocks that have a non-zero, ascending; None: the non-zeros are not in blocks, or rows not of whole blocks.
+
+    Args:
+        positions: of the non-zeros, ascending.
+        row: elements of a row.
+        elements: of the tensor.
+    """
+    if row % BLOCK or not len(positions):
+        return None
+    blocks = positions // BLOCK
+    blocks = blocks[np.diff(blocks, prepend=-1) > 0]
+    zeros = BLOCK * len(blocks) - len(positions)
+    if zeros > _MOST_ZEROS * len(positions) or len(blocks) > _MOST_BLOCKS * (elements // BLOCK):
+        return None
+    return blocks
+
+
+def elements_of(blocks: Positions) -> Positions:
+    """The positions of all elements of blocks."""
+    return (blocks[:, None] * BLOCK + np.arange(BLOCK)).reshape(-1)
 
 
 def encode_gaps(positions: Positions) -> Bytes:
@@ -97,6 +126,17 @@ def encode_positions(positions: Positions, elements: int, coding: str | None = N
     content = encode_mask(positions, elements) if coding == MASK else encode_gaps(positions)
     frame = zstandard.ZstdCompressor(level=_LEVEL).compress(content.data)
     return coding, np.frombuffer(frame, np.uint8)
+
+
+def decode_stored(layout: str, frame: Bytes, count: int, elements: int) -> Positions:
+    """The positions of the `count` stored elements of a sparse tensor, ascending.
+
+    Raises:
+        ArtifactError: as `decode_positions`.
+    """
+    if layout in BLOCK_LAYOUTS:
+        return elements_of(decode_positions(layout.removesuffix(str(BLOCK)), frame, count // BLOCK, elements // BLOCK))
+    return decode_positions(layout, frame, count, elements)
 
 
 def decode_positions(coding: str, frame: Bytes, count: int, elements: int) -> Positions:

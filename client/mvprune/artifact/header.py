@@ -34,7 +34,10 @@ DTYPES = {
 }
 FULL = "full"
 ROWS = "rows"
-SPARSE_LAYOUTS = ("gap", "mask")
+BLOCK = 4
+BLOCK_LAYOUTS = ("gap4", "mask4")
+"""Of non-zeros in blocks of four: the positions are those of the blocks, and a block may have zeros."""
+SPARSE_LAYOUTS = ("gap", "mask", *BLOCK_LAYOUTS)
 LAYOUTS = (*SPARSE_LAYOUTS, ROWS, FULL)
 GROUP = 64
 """Numbers of a row of a full int4 tensor that a scale is for, at most."""
@@ -80,6 +83,8 @@ class PackedTensor:
     dtype: str
     count: int
     """Values that are stored."""
+    nonzero: int
+    """Of these, those that are not zero."""
     positions: Entry | None
     values: Entry | None
     scales: Entry | None
@@ -241,7 +246,9 @@ def _assemble(data_start: int, entries: dict[str, Entry], text: str) -> Header:
 def _packed(name: str, value: object, entries: dict[str, Entry]) -> PackedTensor:
     """Takes the parts of a packed tensor out of the entries."""
     where = f"tensor {_shown(name)}"
-    fields = _exactly(value, {"count": int, "layout": str, "shape": list, "values": str}, where)
+    wanted = {"count": int, "layout": str, "shape": list, "values": str}
+    in_blocks = isinstance(value, dict) and value.get("layout") in BLOCK_LAYOUTS
+    fields = _exactly(value, wanted | ({"nonzero": int} if in_blocks else {}), where)
     layout, count, dtype = fields["layout"], fields["count"], fields["values"]
     shape = _shape(fields["shape"], where)
     of_base = dtype == OF_BASE
@@ -268,8 +275,13 @@ def _packed(name: str, value: object, entries: dict[str, Entry]) -> PackedTensor
             f"{where}: a packed tensor must have ::values unless they are {OF_BASE}, ::positions unless full, and "
             f"::scales where they are {' or '.join(SCALED_DTYPES)}"
         )
-    tensor = PackedTensor(layout, shape, dtype, count, positions, values, scales)
+    tensor = PackedTensor(layout, shape, dtype, count, fields.get("nonzero", count), positions, values, scales)
     elements = math.prod(shape)
+    if in_blocks and (count % BLOCK or tensor.row % BLOCK or not count <= BLOCK * tensor.nonzero <= BLOCK * count):
+        raise _Invalid(
+            f"{where}: blocks must have {BLOCK} elements of a row, of which at least one is not zero, got {count} "
+            f"values with {tensor.nonzero} non-zeros in rows of {tensor.row}"
+        )
     whole = tensor.row if layout == ROWS else 1
     if not 0 <= count <= elements or (layout == FULL and count != elements) or (whole and count % whole):
         raise _Invalid(f"{where}: count must fit the shape {_shown(list(shape))}, got {count}")

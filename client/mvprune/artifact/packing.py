@@ -3,6 +3,8 @@
 layout  positions of            values
 gap     non-zero elements       those elements, in row-major order
 mask    non-zero elements       the same
+gap4    blocks of four          the elements of the blocks that have a non-zero, in row-major order
+mask4   blocks of four          the same
 rows    rows that are not zero  all elements of those rows (an embedding trimmed to a vocabulary)
 full    -                       all elements
 
@@ -18,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvprune.artifact.coding import GAP, decode_positions, encode_positions
+from mvprune.artifact.coding import GAP, decode_positions, decode_stored, elements_of, encode_positions, find_blocks
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.header import FULL, GROUP, OF_BASE, ROWS, SPARSE_LAYOUTS, PackedTensor
+from mvprune.artifact.header import BLOCK, BLOCK_LAYOUTS, FULL, GROUP, OF_BASE, ROWS, SPARSE_LAYOUTS, PackedTensor
 from mvprune.artifact.values import (
     KINDS,
     Counts,
@@ -66,10 +68,11 @@ def pack_tensor(array: Array, kind: Values, *, pruned: bool) -> Parts:
     flat = array.reshape(-1)
     layout, values, counts = FULL, flat, scaled_counts(array.shape, kind)
     entries: dict[str, tuple[str, Array]] = {}
+    nonzero: dict[str, int] = {}
     if pruned:
         positions = np.flatnonzero(flat != 0)
-        values, counts = flat[positions], _counts(positions, array.shape)
-        layout, frame = encode_positions(positions, array.size)
+        layout, frame, positions, nonzero = _sparse(positions, array)
+        values, counts = flat[positions] + flat.dtype.type(0), _counts(positions, array.shape)  # -0 becomes 0
         entries["positions"] = "U8", frame
     elif (filled := np.flatnonzero(array.any(axis=tuple(range(1, array.ndim))))).size <= len(array) * (1 - _ZERO_ROWS):
         layout, values = ROWS, array[filled].reshape(-1)
@@ -81,15 +84,31 @@ def pack_tensor(array: Array, kind: Values, *, pruned: bool) -> Parts:
     entries["values"] = _packed(numbers, "I8" if kind.is_scaled else kind.dtype)
     if scales is not None:
         entries["scales"] = _packed(scales, Values.BF16.dtype)
-    return Parts({"count": len(values), "layout": layout, "shape": list(array.shape), "values": kind.dtype}, entries)
+    description = {"count": len(values), "layout": layout, "shape": list(array.shape), "values": kind.dtype}
+    return Parts(description | nonzero, entries)
 
 
 def pack_mask(array: Array) -> Parts:
     """An array whose non-zeros are those of a base model's tensor → its parts: their positions."""
     positions = np.flatnonzero(array)
-    layout, frame = encode_positions(positions, array.size)
+    layout, frame, positions, nonzero = _sparse(positions, array, whole=True)
     description = {"count": len(positions), "layout": layout, "shape": list(array.shape), "values": OF_BASE}
-    return Parts(description, {"positions": ("U8", frame)})
+    return Parts(description | nonzero, {"positions": ("U8", frame)})
+
+
+def _sparse(positions: Array, array: Array, *, whole: bool = False) -> tuple[str, Array, Array, dict[str, int]]:
+    """The layout of non-zeros, the frame of their positions, those of what is stored, and what describes blocks.
+
+    Args:
+        positions: of the non-zeros, ascending.
+        array: the tensor.
+        whole: whether blocks may have no zeros, because the values are not those of the tensor.
+    """
+    blocks = find_blocks(positions, int(np.prod(array.shape[1:])), array.size)
+    if blocks is None or (whole and BLOCK * len(blocks) > len(positions)):
+        return *encode_positions(positions, array.size), positions, {}
+    coding, frame = encode_positions(blocks, array.size // BLOCK)
+    return f"{coding}{BLOCK}", frame, elements_of(blocks), {"nonzero": len(positions)}
 
 
 @dataclass(frozen=True)
@@ -143,7 +162,12 @@ class Unpacked:
         """
         if self.layout in SPARSE_LAYOUTS and self.positions is not None:
             values = self._decoded()
-            if not values.all():
+            filled = values != 0
+            if self.layout in BLOCK_LAYOUTS:
+                if not filled.reshape(-1, BLOCK).any(1).all():
+                    raise ArtifactError("a stored block must have a value that is not zero")
+                return self.positions[filled], values[filled]
+            if not filled.all():
                 raise ArtifactError("stored values must not be zero")
             return self.positions, values
         flat = self.array().reshape(-1)
@@ -214,8 +238,10 @@ def unpack_parts(tensor: PackedTensor, parts: Mapping[str, Array], base: Array |
     if tensor.dtype == OF_BASE:
         if base is None:
             raise ArtifactError("base must be given for a tensor of the base model's values, got None")
-        positions = decode_positions(tensor.layout, parts["positions"], tensor.count, elements)
-        return Unpacked(tensor.shape, base.reshape(-1)[positions], None, tensor.layout, positions)
+        positions = decode_stored(tensor.layout, parts["positions"], tensor.count, elements)
+        kept = base.reshape(-1)[positions]
+        _check_nonzeros(tensor, kept)
+        return Unpacked(tensor.shape, kept, None, tensor.layout, positions)
     kind, numbers, found = KINDS[tensor.dtype], parts["values"], None
     if tensor.values is not None and tensor.values.dtype == "U8":
         numbers = unpack(numbers, tensor.count, kind)
@@ -225,8 +251,14 @@ def unpack_parts(tensor: PackedTensor, parts: Mapping[str, Array], base: Array |
     if tensor.layout == ROWS:
         found = decode_positions(GAP, parts["positions"], tensor.stored_rows, tensor.shape[0])
     elif tensor.layout != FULL:
-        found = decode_positions(tensor.layout, parts["positions"], tensor.count, elements)
+        found = decode_stored(tensor.layout, parts["positions"], tensor.count, elements)
+    _check_nonzeros(tensor, numbers)
     return Unpacked(tensor.shape, numbers, kind, tensor.layout, found, scales)
+
+
+def _check_nonzeros(tensor: PackedTensor, numbers: Array) -> None:
+    if tensor.layout in BLOCK_LAYOUTS and (stored := np.count_nonzero(numbers)) != tensor.nonzero:
+        raise ArtifactError(f"the values must have {tensor.nonzero} non-zeros, as the header says, got {stored}")
 
 
 def _packed(numbers: Array, dtype: str) -> tuple[str, Array]:

@@ -60,7 +60,7 @@ def stored_tensors(header: Header) -> Iterator[StoredTensor]:
         if name in header.packed:
             tensor = header.packed[name]
             size = sum(_bytes(entry) for entry in _entries(tensor))
-            yield StoredTensor(name, part, tensor.shape, tensor.layout, tensor.dtype, tensor.count, size)
+            yield StoredTensor(name, part, tensor.shape, tensor.layout, tensor.dtype, tensor.nonzero, size)
         elif name in header.plain:
             entry = header.plain[name]
             yield StoredTensor(name, part, entry.shape, "plain", entry.dtype, math.prod(entry.shape), _bytes(entry))

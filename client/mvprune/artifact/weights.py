@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvprune.artifact.base import Base
-from mvprune.artifact.coding import decode_positions
+from mvprune.artifact.coding import decode_stored
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import open_file
 from mvprune.artifact.header import (
@@ -163,9 +163,10 @@ def stream_tensors(path: Path, use: Callable[[str, Unpacked], Made], base: Base 
 
 
 def stream_positions(path: Path) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """Where the non-zeros of every sparse tensor are, in row-major order and ascending, with the tensor's name.
+    """Where the stored elements of every sparse tensor are, in row-major order and ascending, with the tensor's name.
 
-    The base model is not needed: positions are never left out.
+    They are its non-zeros, or all elements of the blocks that have such. The base model is not needed: positions are
+    never left out.
 
     Raises:
         ArtifactError: the file is not a valid weights file of a known version.
@@ -177,7 +178,7 @@ def stream_positions(path: Path) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
                 if tensor.layout in SPARSE_LAYOUTS and tensor.positions is not None:
                     frame = _read_entry(file, header, tensor.positions)
                     elements = int(np.prod(tensor.shape, dtype=np.int64))
-                    yield name, decode_positions(tensor.layout, frame, tensor.count, elements)
+                    yield name, decode_stored(tensor.layout, frame, tensor.count, elements)
     except OSError as error:
         raise ArtifactError(f"{path.name}: cannot be read ({error.strerror or error})") from error
 

@@ -126,11 +126,12 @@ class Spec:
             a folder of the server.
         model_revision: revision of the model on the hub.
         task: sst2, mrpc, squad, ...: see mvpctl tasks.
-        target_density: fraction of the prunable weights that is KEPT: 0.03 keeps 3 %; with mask_from or pattern it
-            may be left out, for that of the mask or the pattern.
+        target_density: fraction of the prunable weights that is KEPT: 0.03 keeps 3 %; with mask_from or N:M it may
+            be left out, for that of the mask or the pattern.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'.
         exclude: do not prune modules whose name matches this pattern, even if they match include.
-        pattern: of every M consecutive weights of a row, keep N: 2:4 keeps two of four; the density is N/M.
+        pattern: 1x4 keeps or drops four consecutive weights of a row together, which the runtime computes faster,
+            at any density; N:M keeps N of every M: 2:4 keeps two of four, and the density is N/M.
         structure: prune whole attention heads, feed-forward units or encoder layers, and remove them: a smaller
             dense model; or blocks of the attention and units; the density counts only their weights.
         structure_density: with structure: fraction of the weights whose structures stay; inside these, only the

@@ -13,7 +13,7 @@ from mvprune.data.run_length import EVENTS, default_cooldown, mask_interval_of
 from mvprune.data.tasks import Task
 from mvprune.spec.parameter import Kind, MethodFacts
 from mvprune.spec.parameters import METHODS, PARAMETERS
-from mvprune.spec.patterns import Pattern
+from mvprune.spec.patterns import BLOCK, BlocksOfFour, gives_density, parse_pattern
 from mvprune.spec.structures import KINDS, methods_of, takes
 
 Given = Mapping[str, Any]
@@ -205,7 +205,7 @@ def _density(given: Given, *, in_sweep: bool) -> Iterator[Problem]:
     bound = PARAMETERS["density"].bound
     if density == 1 and has_mask:
         yield _bad("density", 1, "below 1 or unset with mask_from")
-    if density is None and not (has_mask or given.get("pattern")):
+    if density is None and not (has_mask or gives_density(given.get("pattern"))):
         yield _bad("density", None, f"{bound}; 0.03 keeps 3 % of the prunable weights")
     elif density is None and in_sweep:
         yield _bad(
@@ -301,16 +301,30 @@ def _pattern(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
     if not (text := given.get("pattern")):
         return
     try:
-        pattern = Pattern.parse(text)
+        pattern = parse_pattern(text)
     except ValueError as error:
         yield Problem("pattern", str(error))
         return
-    if method is not None and not method.ranks_weights:
-        ranking = ", ".join(name for name, facts in METHODS.items() if facts.ranks_weights)
-        yield _bad("pattern", text, f"unset with the method {method.name}; take one of {ranking}")
+    in_blocks = isinstance(pattern, BlocksOfFour)
+    if method is not None and not _follows(method, in_blocks=in_blocks):
+        able = (name for name, facts in METHODS.items() if _follows(facts, in_blocks=in_blocks))
+        other = f" or {BlocksOfFour()}" if method.takes_blocks else ""
+        rule = f"unset{other} with the method {method.name}; take one of {', '.join(able)}"
+        yield _bad("pattern", text, rule)
+    if "structure" in given and not (in_blocks and "structure_density" in given):
+        rule = f"unset with structure, or {BlocksOfFour()} with structure_density, which prunes inside what stays"
+        yield _bad("pattern", text, f"{rule}; give one of the two")
+    for option in ("fisher_block_size", "structure_block_size"):
+        if in_blocks and (size := given.get(option, BLOCK)) % BLOCK:
+            yield _bad(option, size, f"a multiple of {BLOCK} with the pattern {pattern}")
     density = given.get("density")
     if density is not None and (problem := pattern.problem_with_density(density)):
         yield Problem("density", problem)
+
+
+def _follows(method: MethodFacts, *, in_blocks: bool) -> bool:
+    """Whether a method can select in a pattern: 1x4 or N:M."""
+    return method.ranks_weights or (in_blocks and method.takes_blocks)
 
 
 def _structure(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
@@ -342,8 +356,6 @@ def _with_structure(given: Given, structure: str, method: MethodFacts | None) ->
         yield _bad("structure", structure, f"unset with the method {method.name}; take one of {others}")
     elif given.get("selection") == "local":
         yield _bad("selection", "local", "global or unset with structure, which compares all blocks")
-    if given.get("pattern"):
-        yield _bad("pattern", given["pattern"], "unset with structure; give one of the two")
     if given.get("delta"):
         yield _bad("delta", "true", "false with structure, which changes the shapes of the model")
 

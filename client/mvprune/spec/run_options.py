@@ -13,13 +13,14 @@ class RunOptions:
     """The options of a run.
 
     Attributes:
-        density: fraction of the prunable weights that is KEPT: 0.03 keeps 3 %; with mask_from or pattern it may be
-            left out, for that of the mask or the pattern; above 0, at most 1.
+        density: fraction of the prunable weights that is KEPT: 0.03 keeps 3 %; with mask_from or N:M it may be left
+            out, for that of the mask or the pattern; above 0, at most 1.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'; default:
             what suits the model's family.
         exclude: do not prune modules whose name matches this pattern, even if they match include; default: none.
-        pattern: of every M consecutive weights of a row, keep N: 2:4 keeps two of four; the density is N/M;
-            default: any weights.
+        pattern: 1x4 keeps or drops four consecutive weights of a row together, which the runtime computes faster,
+            at any density; N:M keeps N of every M: 2:4 keeps two of four, and the density is N/M; default: any
+            weights.
         structure: prune whole attention heads, feed-forward units or encoder layers, and remove them: a smaller
             dense model; or blocks of the attention and units; the density counts only their weights; default:
             single weights.

@@ -21,6 +21,7 @@ from mvprune.spec.call_options import CallOptions, NamedJob
 from mvprune.spec.gates import gates_of, metric_of
 from mvprune.spec.parameter import Kind
 from mvprune.spec.parameters import PARAMETERS, SETTINGS
+from mvprune.spec.patterns import gives_density
 from mvprune.spec.sweep_choices import PolicyOptions, RandomStrategy, ResultOptions, SearchStrategy, TicketStrategy
 from mvprune.spec.sweep_options import CellOptions, ChoiceOptions, NamedSweepOptions
 from mvprune.spec.sweep_settings import BY_FIELD, POLICY
@@ -76,7 +77,9 @@ def create_sweep_request(
     if is_study and _METHOD not in axes:
         given.setdefault(_METHOD, messages.LOCKED_MASK)  # what the rounds train; it has the option rewind
     _set_base(sweep, given, axes)
-    _set_strategy(request, own.get("strategy"), has_density=not {_DENSITY, _PATTERN}.isdisjoint({*given, *axes}))
+    patterns = [*axes.get(_PATTERN, ()), given.get(_PATTERN, "")]
+    has_density = _DENSITY in {*given, *axes} or any(gives_density(str(pattern)) for pattern in patterns)
+    _set_strategy(request, own.get("strategy"), has_density=has_density)
     sweep.spec.objectives.extend(_objectives(own.pop("objectives", ())))
     with _of_sweep():
         sweep.spec.gates.extend(job_pb2.Gate(**vars(gate)) for gate in gates_of(own.get("gates", ())))

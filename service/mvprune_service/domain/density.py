@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mvprune.spec.patterns import Pattern
+from mvprune.spec.patterns import parse_pattern
 from mvprune.v1 import job_pb2
 
 
@@ -14,8 +14,10 @@ def fill_density(spec: job_pb2.CompressionSpec) -> str:
     if spec.target_density or not spec.pattern or spec.locked_mask.mask_from.WhichOneof("source") is not None:
         return ""
     try:
-        pattern = Pattern.parse(spec.pattern)
+        pattern = parse_pattern(spec.pattern)
     except ValueError:
+        return ""
+    if pattern.density is None:
         return ""
     spec.target_density = pattern.density
     return pattern.density_note

@@ -24,7 +24,7 @@ MASKED = {"count": 2, "layout": "gap", "shape": [2], "values": "BASE"}
         ([8], b"\0", [0], "gap", "tensor 'w': stored values must not be zero"),
         ([8], b"\0", [-0.0], "gap", "tensor 'w': stored values must not be zero"),
         ([8], b"\0", [np.nan], "gap", "tensor 'w': values must be finite"),
-        ([8], b"\0", [1], "csr", "tensor 'w': layout must be one of gap, mask, rows, full"),
+        ([8], b"\0", [1], "csr", "tensor 'w': layout must be one of gap, mask, gap4, mask4, rows, full"),
         ([8], b"\0", [1], "full", "tensor 'w': a packed tensor must have ::values unless they are BASE"),
         (
             [8],
@@ -62,7 +62,12 @@ def test_hostile_positions(
         (MASKED, {"w": BASE | {"shape": [3]}}, {"positions": packed_bytes(b"\0\0")}, "must be in base with its shape"),
         (MASKED, {"w": BASE}, {"positions": packed_bytes(b"\0\0"), "values": ("F16", [1, 1])}, "must have ::values"),
         (MASKED, {"w": BASE}, {}, "must have ::values unless they are BASE, ::positions unless full"),
-        (MASKED | {"layout": "full"}, {"w": BASE}, {}, "layout must be one of gap, mask for BASE, got full"),
+        (
+            MASKED | {"layout": "full"},
+            {"w": BASE},
+            {},
+            "layout must be one of gap, mask, gap4, mask4 for BASE, got full",
+        ),
         (
             MASKED | {"shape": [2**35]},
             {"w": BASE | {"shape": [2**35]}},

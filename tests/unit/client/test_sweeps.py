@@ -144,6 +144,7 @@ def test_a_search_is_the_default_where_no_density_is_given(fake: Fake, client: C
     spec = sent(fake, client, model="m", task="squad", gates=["f1>=80"], strategy=strategy).sweep.spec
     found = spec.search
     assert (found.goal, found.min_density, found.max_density, found.tolerance, found.seeds) == (3, 0.02, 0.4, 0.1, 3)
+    assert sent(fake, client, model="m", task="sst2", max_loss=1, pattern="1x4").sweep.spec.HasField("search")
     for given in ({"density": 0.1}, {"axes": {"density": [0.1]}}):
         assert sent(fake, client, model="m", task="sst2", max_loss=1, **given).sweep.spec.HasField("grid")
 

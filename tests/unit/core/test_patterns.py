@@ -21,7 +21,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import load
 from mvprune.data.loading import ClassificationData
-from mvprune.spec.patterns import Pattern
+from mvprune.spec.patterns import NOfM
 from mvprune_core import METHODS, SMP, CompressionError, Magnitude, Movement, Reason, Stopped, Training, compress
 from mvprune_core.pruning.patterns import InPattern, _among_equals, largest_of_groups
 from mvprune_core.pruning.selection import kept_count, materialize
@@ -29,10 +29,10 @@ from mvprune_core.training.masking import Masks
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
 TOTAL = 10
-TWO_OF_FOUR = Pattern(2, 4)
+TWO_OF_FOUR = NOfM(2, 4)
 
 
-def by_hand(values: Tensor, pattern: Pattern) -> Tensor:
+def by_hand(values: Tensor, pattern: NOfM) -> Tensor:
     """Group by group, with a sort; the values must differ."""
     keep = np.zeros(values.shape, dtype=bool)
     for row in range(values.shape[0]):
@@ -43,7 +43,7 @@ def by_hand(values: Tensor, pattern: Pattern) -> Tensor:
     return torch.from_numpy(keep)
 
 
-def masks_of(model: nn.Module, method: Any, pattern: Pattern, step: int = TOTAL) -> Masks:
+def masks_of(model: nn.Module, method: Any, pattern: NOfM, step: int = TOTAL) -> Masks:
     masks = new_masks(model, method, density=pattern.density, total_steps=TOTAL, seed=0, selector=InPattern(pattern))
     generator = torch.Generator().manual_seed(5)
     for scores in masks.scores:
@@ -62,7 +62,7 @@ def test_the_largest_of_each_group_are_those_of_a_sort(group: int, draw: Any, ro
     kept = draw.draw(st.integers(1, group - 1))
     generator = torch.Generator().manual_seed(group * 100 + rows)
     values = torch.randperm(rows * groups * group, generator=generator).float().view(rows, -1)
-    pattern = Pattern(kept, group)
+    pattern = NOfM(kept, group)
     assert torch.equal(largest_of_groups(values, pattern, 0), by_hand(values, pattern))
 
 
@@ -168,15 +168,15 @@ def test_another_pattern_is_another_run(model_folder: Path, data: Classification
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"pattern": "4:2"}, "pattern must be N:M with 1 <= N < M <= 64, got '4:2'"),
+        ({"pattern": "4:2"}, "pattern must be 1x4, or N:M with 1 <= N < M <= 64, got '4:2'"),
         ({"pattern": "2:4", "density": 0.3}, "density must be 0.5 with the pattern 2:4, got 0.3; give 0.5"),
         (
             {"pattern": "2:4", "method": "l0"},
-            "pattern must be unset with the method l0, got '2:4'; take one of .*movement",
+            "pattern must be unset or 1x4 with the method l0, got '2:4'; take one of .*movement",
         ),
         (
             {"pattern": "2:4", "method": SMP()},
-            "pattern must be unset with the method smp, got '2:4'; take one of .*movement",
+            "pattern must be unset or 1x4 with the method smp, got '2:4'; take one of .*movement",
         ),
         ({}, "density must be above 0, at most 1, got none"),
     ],

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from mvprune.artifact.structures import Structures
 from mvprune.data.loading import ClassificationData
 from mvprune_core import CompressionError, Magnitude, Movement, Reason, compress
+from mvprune_core.pruning.matrices import Matrix
 from mvprune_core.pruning.selectors import Ranking
 from mvprune_core.pruning.sparse_structures import SparseStructures
 from mvprune_core.pruning.structures import WholeStructures
@@ -82,9 +83,11 @@ def kept_wholes(
     for matrix in matrices:
         matrix.mask = torch.empty_like(matrix.weight, dtype=torch.bool, requires_grad=False)
     found = importance(masks)
-    ranking = Ranking(
-        lambda matrix, _: found[matrix.name.removesuffix(".weight")], lambda sums, size: sums / size, "global", 0
-    )
+
+    def of_matrix(matrix: Matrix, *_: int) -> Tensor:
+        return found[matrix.name.removesuffix(".weight")]
+
+    ranking = Ranking(of_matrix, lambda sums, size: sums / size, of_matrix, "global", 0)
     selector.select(matrices, ranking, selector.nearest(structure_density))
     return {matrix.name.removesuffix(".weight"): matrix.mask for matrix in matrices}
 

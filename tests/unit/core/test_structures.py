@@ -315,7 +315,10 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
             {"structure": "layers", "method": L0()},
             "structure must be unset with the method l0, got 'layers'; take one of movement",
         ),
-        ({"structure": "heads", "pattern": "2:4"}, "pattern must be unset with structure, got '2:4'; give one"),
+        (
+            {"structure": "heads", "pattern": "2:4"},
+            "pattern must be unset with structure, or 1x4 with structure_density, .*, got '2:4'; give",
+        ),
         (
             {"structure": "heads", "method": Magnitude(selection="local")},
             "selection must be global or unset with structure, which compares all blocks, got 'local'",

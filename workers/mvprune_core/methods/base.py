@@ -18,7 +18,7 @@ from mvprune_core.base.options import given_fields, refuse
 from mvprune_core.pruning.elementwise import SigmoidPenalty
 from mvprune_core.pruning.matrices import Gates, Matrix
 from mvprune_core.pruning.schedule import Schedule
-from mvprune_core.pruning.selection import Importance, kept_count
+from mvprune_core.pruning.selection import Importance, kept_count, materialize
 from mvprune_core.pruning.selectors import WEIGHTS, Ranking, Selection, Selector
 
 __all__ = ["Gated", "Matrix", "Method", "PruningStep", "Selection", "TopV", "generator_of"]
@@ -58,6 +58,7 @@ class Method(ABC):
     name: ClassVar[str]
     learned: ClassVar[bool] = False  # whether the scores are parameters, trained together with the weights
     ranks_weights: ClassVar[bool] = False  # whether any `Selector` can choose among the weights, by their importance
+    takes_blocks: ClassVar[bool] = False  # whether it keeps and drops `Selector.block` weights together, though not so
     is_gated: ClassVar[bool] = False
     needs_dense_steps: ClassVar[bool] = False  # whether it needs gradients of the dense model before it prunes
     freezes_weights: ClassVar[bool] = False  # whether the body of the model is not trained, only scores and head
@@ -78,6 +79,7 @@ class Method(ABC):
         return MethodFacts(
             name=self.name,
             ranks_weights=self.ranks_weights,
+            takes_blocks=self.takes_blocks,
             is_gated=self.is_gated,
             freezes_weights=self.freezes_weights,
             needs_dense_steps=self.needs_dense_steps,
@@ -141,15 +143,16 @@ class Method(ABC):
         """How many gradients are sampled before the masks are updated for `step`; 0 for most methods and steps."""
         return 0
 
-    def add_sample(self, matrices: Sequence[Matrix]) -> None:  # noqa: B027
+    def add_sample(self, matrices: Sequence[Matrix], step: PruningStep) -> None:  # noqa: B027
         """Reads a sampled gradient of the masked model, without dropout, from the W' into `Matrix.samples`."""
 
-    def notes(self, sizes: Sequence[int], examples: int) -> Sequence[str]:
+    def notes(self, sizes: Sequence[int], examples: int, block: int) -> Sequence[str]:
         """Notes on a run for its user, as sentences.
 
         Args:
             sizes: weights of each matrix.
             examples: how many examples the run reads, repeated ones too.
+            block: weights that are kept or dropped together.
         """
         return ()
 
@@ -217,7 +220,9 @@ class TopV(Method):
             self._keep(matrices)
         else:
             importance = partial(self.importance, step=step)
-            ranking = Ranking(importance, self.importance_of_groups, self.selection or "local", step.seed)
+            of_blocks = partial(self.importance_of_blocks, step=step)
+            selection = self.selection or "local"
+            ranking = Ranking(importance, self.importance_of_groups, of_blocks, selection, step.seed)
             step.selector.select(matrices, ranking, density)
         return step.selector.fill(matrices) if fills and since_end == 0 else density
 
@@ -240,6 +245,23 @@ class TopV(Method):
             return matrix.scores
         weight = matrix.weight.detach()
         return self.scores(weight, generator_of(step.seed, index, device=weight.device))
+
+    def importance_of_blocks(self, matrix: Matrix, index: int, size: int, step: PruningStep) -> Importance:
+        """The importance of blocks of weights: by default `importance_of_groups`.
+
+        Args:
+            matrix: the index-th matrix.
+            index: its place among the matrices.
+            size: consecutive inputs of an output in a block.
+            step: the position in the schedule.
+
+        Returns:
+            shape (blocks,), in the order of the outputs, then of the inputs; of blocks of one as `importance`.
+        """
+        if size == 1:
+            return self.importance(matrix, index, step)
+        values = matrix.by_block(materialize(self.importance(matrix, index, step)), size)
+        return self.importance_of_groups(values.sum(1), size)
 
     def importance_of_groups(self, sums: Tensor, size: int) -> Tensor:
         """The importance of groups of weights, such as attention heads, shape (groups,). By default the mean.

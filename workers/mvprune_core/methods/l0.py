@@ -45,6 +45,9 @@ class L0(Gated):
     that is many times larger. From the cooldown on, S is shifted so that the density is exact. The shift must be small,
     or open gates become random again. λ is then 0, because it would push open gates towards random ones.
 
+    Where blocks of weights are kept or dropped together, a block has one S and one gate, and what is said of weights
+    holds for blocks.
+
     Where heads and units are pruned, each of these has one S, and one gate on what it computes (McCarley, Chakravarti
     and Sil 2019, https://arxiv.org/abs/1910.06360). The penalty is then λ(t) · the expected fraction of the weights
     whose gates are open. From the cooldown on, S is not shifted: the heads and units with the largest S stay, with at
@@ -65,6 +68,7 @@ class L0(Gated):
 
     name: ClassVar[str] = "l0"
     learned: ClassVar[bool] = True
+    takes_blocks: ClassVar[bool] = True
 
     schedule: Schedule = field(default_factory=Schedule)
     score_learning_rate: float | None = None

@@ -41,6 +41,7 @@ class LockedMask(Method):
     """
 
     name: ClassVar[str] = "locked_mask"
+    takes_blocks: ClassVar[bool] = True
 
     initial_weights: InitialWeights = "mask"
     selection: Selection = "global"

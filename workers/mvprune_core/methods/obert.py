@@ -31,6 +31,9 @@ class OBERT(TopV):
     others never return. The kept weights K of a block then change by F_KK⁻¹ F_KQ w_Q, the best change for all the
     weights Q that the event removes from the block together.
 
+    Weights that are kept or dropped together have one score: the loss of removing all of them, for the group G
+    w_Gᵀ ([F⁻¹]_GG)⁻¹ w_G / 2 (section 3.2).
+
     Rows and columns of F that belong to weights removed before are left out.
 
     Args:
@@ -50,6 +53,7 @@ class OBERT(TopV):
 
     name: ClassVar[str] = "obert"
     needs_dense_steps: ClassVar[bool] = True
+    takes_blocks: ClassVar[bool] = True
     ranks_weights: ClassVar[bool] = False  # the update of the kept weights is for single weights
 
     schedule: Schedule = field(default_factory=lambda: Schedule("events"))
@@ -62,26 +66,27 @@ class OBERT(TopV):
     def gradient_samples(self, step: PruningStep) -> int:
         return 0 if step.scheduled_density(self.schedule) == step.current_density else self.gradients
 
-    def add_sample(self, matrices: Sequence[Matrix]) -> None:
-        size = self.blocks_of([matrix.weight.numel() for matrix in matrices])
-        in_parallel(lambda _, matrix: _add(matrix, size), matrices)
+    def add_sample(self, matrices: Sequence[Matrix], step: PruningStep) -> None:
+        size = self.blocks_of([matrix.weights for matrix in matrices], step.selector.block)
+        in_parallel(lambda _, matrix: _add(matrix, size, step.selector.block), matrices)
 
     def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
         if not self.gradient_samples(step):
             return super().update_masks(matrices, step, control)
+        together = step.selector.block
         for matrix in matrices:
             self._finish_fisher(matrix)
-            matrix.samples["scores"] = _scores(matrix)
+            matrix.samples["scores"] = _scores(matrix, together)
         density = super().update_masks(matrices, step, control)
         for matrix in matrices:
-            _compensate(matrix)
+            _compensate(matrix, together)
         return density
 
-    def importance(self, matrix: Matrix, index: int, step: PruningStep) -> Importance:
+    def importance_of_blocks(self, matrix: Matrix, index: int, size: int, step: PruningStep) -> Importance:
         return matrix.samples["scores"]
 
-    def notes(self, sizes: Sequence[int], examples: int) -> Sequence[str]:
-        size = self.blocks_of(sizes)
+    def notes(self, sizes: Sequence[int], examples: int, block: int) -> Sequence[str]:
+        size = self.blocks_of(sizes, block)
         needed = sum(sizes) * size * 4 / (1 << 30)
         smaller = size < _LARGEST_BLOCK and self.fisher_block_size is None
         why = f"; blocks of {_LARGEST_BLOCK}, the default, would take more than {_MEMORY >> 30} GiB" if smaller else ""
@@ -93,9 +98,10 @@ class OBERT(TopV):
             )
         return notes
 
-    def blocks_of(self, sizes: Sequence[int]) -> int:
-        """B for matrices of these `sizes` (weights each)."""
-        return self.fisher_block_size or max(1, min(_LARGEST_BLOCK, _MEMORY // (4 * sum(sizes))))
+    def blocks_of(self, sizes: Sequence[int], together: int) -> int:
+        """B for matrices of these `sizes` (weights each): a multiple of how many weights are dropped together."""
+        largest = _LARGEST_BLOCK // together
+        return self.fisher_block_size or together * max(1, min(largest, _MEMORY // (4 * together * sum(sizes))))
 
     def _finish_fisher(self, matrix: Matrix) -> None:
         """F = λI + (1/m) Σ g gᵀ, shape (blocks, B, B)."""
@@ -110,7 +116,7 @@ class OBERT(TopV):
         return True
 
 
-def _add(matrix: Matrix, block_size: int) -> None:
+def _add(matrix: Matrix, block_size: int, together: int) -> None:
     """Adds the gradient of a matrix to those that wait, in blocks, without the weights that were removed before."""
     grad, samples = matrix.weight.grad, matrix.samples
     if grad is None:
@@ -121,7 +127,8 @@ def _add(matrix: Matrix, block_size: int) -> None:
         samples["waiting"] = torch.zeros((_GRADIENTS_AT_ONCE, blocks * block_size), device=grad.device)
         samples["count"] = torch.zeros((), dtype=torch.int64)
     slot = int(samples["count"]) % _GRADIENTS_AT_ONCE
-    torch.mul(grad.reshape(-1), matrix.kept.reshape(-1), out=samples["waiting"][slot, : grad.numel()])
+    values = _in_order(matrix, grad, together), _in_order(matrix, matrix.kept, together)
+    torch.mul(*values, out=samples["waiting"][slot, : grad.numel()])
     samples["count"] += 1
     if slot == _GRADIENTS_AT_ONCE - 1:
         _add_waiting(matrix)
@@ -135,27 +142,65 @@ def _add_waiting(matrix: Matrix) -> None:
     waiting.zero_()
 
 
-def _scores(matrix: Matrix) -> Tensor:
-    """w² / (2 [F⁻¹]ᵢᵢ), in the shape of the matrix; −∞ for weights that were removed before."""
+def _scores(matrix: Matrix, together: int) -> Tensor:
+    """w_Gᵀ ([F⁻¹]_GG)⁻¹ w_G / 2 for each group G of weights that are dropped together; −∞ for those removed before.
+
+    For a single weight, it is w² / (2 [F⁻¹]ᵢᵢ).
+
+    Returns:
+        The shape of the matrix for single weights, else (groups,).
+    """
     fisher = matrix.samples["fisher"]
-    diagonals = [
-        torch.cholesky_inverse(torch.linalg.cholesky(some.double())).diagonal(dim1=1, dim2=2).float()
-        for some in torch.split(fisher, _BLOCKS_AT_ONCE)
-    ]
-    weight = matrix.weight.detach()
-    diagonal = torch.cat(diagonals).view(-1)[: weight.numel()].view(weight.shape)
-    return (weight.square() / (2 * diagonal)).masked_fill_(~matrix.kept, -torch.inf)
+    weight, kept = (_in_order(matrix, values, together) for values in (matrix.weight.detach(), matrix.kept))
+    parts = zip(
+        torch.split(fisher, _BLOCKS_AT_ONCE), torch.split(weight, _BLOCKS_AT_ONCE * fisher.shape[-1]), strict=True
+    )
+    scores = torch.cat([_losses(some, weights, together) for some, weights in parts])
+    scores.masked_fill_(~kept.view(-1, together)[:, 0], -torch.inf)
+    return scores.view(matrix.weight.shape) if together == 1 else scores
 
 
-def _compensate(matrix: Matrix) -> None:
+def _losses(fisher: Tensor, weight: Tensor, together: int) -> Tensor:
+    """The scores of groups before any is removed, shape (groups,).
+
+    Args:
+        fisher: shape (blocks, B, B).
+        weight: the weights of the blocks, flat; those that the last block lacks are missing.
+        together: weights of a group.
+    """
+    if together == 1:
+        diagonal = _inverse(fisher).diagonal(dim1=1, dim2=2).float().reshape(-1)[: len(weight)]
+        return weight.square() / (2 * diagonal)
+    groups = weight.double().view(-1, together, 1)
+    if fisher.shape[-1] == together:  # [F⁻¹]_GG is the inverse of the whole block
+        products = fisher.double() @ groups
+    else:
+        parts = _inverse(fisher).unfold(1, together, together).unfold(2, together, together)
+        of_groups = parts.diagonal(dim1=1, dim2=2).permute(0, 3, 1, 2).reshape(-1, together, together)
+        products = torch.linalg.solve(of_groups[: len(groups)], groups)
+    return ((groups * products).sum((1, 2)) / 2).float()
+
+
+def _inverse(fisher: Tensor) -> Tensor:
+    return torch.cholesky_inverse(torch.linalg.cholesky(fisher.double()))
+
+
+def _in_order(matrix: Matrix, values: Tensor, together: int) -> Tensor:
+    """Values of the matrix's shape, flat, in which the weights of a group are neighbours."""
+    return values.reshape(-1) if together == 1 else matrix.by_block(values, together).reshape(-1)
+
+
+def _compensate(matrix: Matrix, together: int) -> None:
     """Changes the weights that are kept, in the blocks that lose others, by F_KK⁻¹ F_KQ w_Q."""
     fisher, weight = matrix.samples["fisher"], matrix.weight.detach()
     count, size = weight.numel(), fisher.shape[-1]
+    if size == together:
+        return  # a block is kept or removed as a whole
     padded = weight.new_zeros(len(fisher) * size)
 
     def in_blocks(values: Tensor) -> Tensor:
         copy = torch.zeros_like(padded, dtype=values.dtype)
-        copy[:count] = values.reshape(-1)
+        copy[:count] = _in_order(matrix, values, together)
         return copy.view(-1, size)
 
     keep, weights = in_blocks(matrix.mask), in_blocks(weight)
@@ -167,4 +212,5 @@ def _compensate(matrix: Matrix) -> None:
         of_kept = curvature * kept.unsqueeze(1) * kept.unsqueeze(2) + torch.diag_embed(1 - kept)
         change = torch.linalg.solve(of_kept, coupling.squeeze(-1) * kept)
         weights[some] += change.float()
-    weight.copy_(weights.view(-1)[:count].view(weight.shape))
+    flat = weights.view(-1)[:count]
+    weight.copy_(flat.view(weight.shape) if together == 1 else matrix.in_shape(flat))

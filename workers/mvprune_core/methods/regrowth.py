@@ -25,6 +25,8 @@ class Regrowth(TopV):
     """Sparse training at a constant density. Before the first step the largest weights are kept, by |W|.
 
     The papers start from a random mask, which destroys a pretrained model. The mask of the largest weights does not.
+    Blocks of weights that are kept or dropped together are dropped by their mean |W|, and grown by the mean of what
+    weights are grown by.
 
     Args:
         selection: of the first mask. "local": each matrix has the density; "global": all matrices together have it.
@@ -39,6 +41,7 @@ class Regrowth(TopV):
 
     fixed: ClassVar[bool] = True
     ranks_weights: ClassVar[bool] = False
+    takes_blocks: ClassVar[bool] = True
 
     selection: Selection = "local"
     drop_fraction: float = 0.3
@@ -62,17 +65,19 @@ class Regrowth(TopV):
         if not self.updates(step.number, step) or step.scheduled_density(self.schedule) == 1:
             return super().update_masks(matrices, step, control)
         fraction = self.drop_fraction / 2 * (1 + math.cos(math.pi * step.number / self._last_of(step.total_steps)))
-        before = [matrix.kept for matrix in matrices]
+        size = step.selector.block
+        before = [matrix.by_block(matrix.kept, size)[:, 0] if size > 1 else matrix.kept for matrix in matrices]
         counts = [int(kept.sum()) for kept in before]
         dropped = [kept_count(count, fraction) for count in counts]
-        grown = self.grown_counts(matrices, before, dropped)
+        grown = self.grown_counts(matrices, size, before, dropped)
         for index, matrix in enumerate(matrices):
             _exchange(
                 matrix,
+                size,
                 before[index],
                 left=counts[index] - dropped[index],
                 grown=grown[index],
-                importance=self.growth_importance(matrix),
+                importance=matrix.means(self.growth_importance(matrix), size),
                 seed=step.seed + index,
             )
         return step.current_density
@@ -84,8 +89,17 @@ class Regrowth(TopV):
     def growth_importance(self, matrix: Matrix) -> Tensor:
         """What the weights that are not kept are ranked by, in their shape: the largest are grown. Not negative."""
 
-    def grown_counts(self, matrices: Sequence[Matrix], kept: Sequence[Tensor], dropped: Sequence[int]) -> list[int]:
-        """How many weights are grown in each matrix; as many in all as are dropped."""
+    def grown_counts(
+        self, matrices: Sequence[Matrix], size: int, kept: Sequence[Tensor], dropped: Sequence[int]
+    ) -> list[int]:
+        """How many blocks are grown in each matrix; as many in all as are dropped.
+
+        Args:
+            matrices: the pruned matrices.
+            size: weights of a block.
+            kept: the blocks that were kept before, of each matrix.
+            dropped: how many of them are dropped.
+        """
         return list(dropped)
 
     def updates(self, number: int, step: PruningStep) -> bool:
@@ -99,12 +113,13 @@ class Regrowth(TopV):
         return max(1, round(self.mask_until * total_steps))
 
 
-def _exchange(matrix: Matrix, kept: Tensor, *, left: int, grown: int, importance: Tensor, seed: int) -> None:
-    """Writes the mask that keeps the `left` largest of the kept weights and `grown` others; new weights are 0."""
+def _exchange(matrix: Matrix, size: int, kept: Tensor, *, left: int, grown: int, importance: Tensor, seed: int) -> None:
+    """Writes the mask that keeps the `left` largest of the kept blocks and `grown` others; new weights are 0."""
     weight = matrix.weight.detach()
-    stay = _largest(weight.abs(), kept, left, seed)
-    matrix.mask.copy_(stay | _largest(importance, ~stay, grown, seed))
-    weight.masked_fill_(matrix.mask & ~kept, ALMOST_ZERO)
+    stay = _largest(matrix.means(weight.abs(), size), kept, left, seed)
+    mask = stay | _largest(importance, ~stay, grown, seed)
+    matrix.mask.copy_(matrix.of_blocks(mask, size))
+    weight.masked_fill_(matrix.of_blocks(mask & ~kept, size), ALMOST_ZERO)
 
 
 def _largest(values: Tensor, among: Tensor, count: int, seed: int) -> Tensor:

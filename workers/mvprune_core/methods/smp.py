@@ -16,7 +16,8 @@ from mvprune_core.methods.penalty import scheduled_penalty
 from mvprune_core.pruning.elementwise import SigmoidPenalty, in_parallel
 from mvprune_core.pruning.matrices import Gates
 from mvprune_core.pruning.schedule import Schedule
-from mvprune_core.pruning.selection import kept_count, select_top
+from mvprune_core.pruning.selection import kept_count
+from mvprune_core.pruning.selectors import select_blocks
 
 Allocation = Literal["kind", "local"]
 
@@ -48,6 +49,7 @@ class SMP(MovementScores):
     """
 
     name: ClassVar[str] = "smp"
+    takes_blocks: ClassVar[bool] = True
     ranks_weights: ClassVar[bool] = False  # matrices of one kind share their weights
     freezes_weights: ClassVar[bool] = True
 
@@ -72,13 +74,14 @@ class SMP(MovementScores):
             return super().update_masks(matrices, step, control)
         if "shares" not in control or step.number % _ALLOCATION_STEPS == 0:
             control["shares"] = _shares(matrices).cpu()
-        sizes = [matrix.weight.numel() for matrix in matrices]
+        size = step.selector.block
+        sizes = [matrix.weights // size for matrix in matrices]
         kinds = [without_number(matrix.name) for matrix in matrices]
         counts = _counts(sizes, kinds, control["shares"].tolist(), density)
 
         def select(index: int, matrix: Matrix) -> None:
-            importance = self.importance(matrix, index, step)
-            select_top([importance], counts[index], [matrix.mask], step.seed + index)
+            importance = self.importance_of_blocks(matrix, index, size, step)
+            select_blocks([matrix], [importance], counts[index], size, step.seed + index)
 
         in_parallel(select, matrices)
         return density

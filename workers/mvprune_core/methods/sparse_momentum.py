@@ -44,10 +44,13 @@ class SparseMomentum(Regrowth):
     def growth_importance(self, matrix: Matrix) -> Tensor:
         return matrix.buffers["momentum"].abs() / (matrix.buffers["squares"].sqrt() + _EPSILON)
 
-    def grown_counts(self, matrices: Sequence[Matrix], kept: Sequence[Tensor], dropped: Sequence[int]) -> list[int]:
+    def grown_counts(
+        self, matrices: Sequence[Matrix], size: int, kept: Sequence[Tensor], dropped: Sequence[int]
+    ) -> list[int]:
         means = torch.stack(
             [
-                (self.growth_importance(matrix) * mask).sum(dtype=torch.float64) / mask.sum().clamp_min(1)
+                (matrix.means(self.growth_importance(matrix), size) * mask).sum(dtype=torch.float64)
+                / mask.sum().clamp_min(1)
                 for matrix, mask in zip(matrices, kept, strict=True)
             ]
         )

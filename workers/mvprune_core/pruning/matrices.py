@@ -81,6 +81,24 @@ class Matrix:
         """See `Gates`."""
         return 1.0
 
+    def by_block(self, values: Tensor, size: int) -> Tensor:
+        """Values of the matrix's shape by blocks of `size` consecutive inputs of an output, shape (blocks, size)."""
+        return (values.t() if self.inputs_first else values).reshape(-1, size)
+
+    def means(self, values: Tensor, size: int) -> Tensor:
+        """The mean of the values of each block, shape (blocks,); of blocks of one the values as they are."""
+        return values if size == 1 else self.by_block(values, size).mean(1)
+
+    def of_blocks(self, values: Tensor, size: int) -> Tensor:
+        """A value of each block for all of its weights: in the matrix's shape."""
+        return values if size == 1 else self.in_shape(values.repeat_interleave(size))
+
+    def in_shape(self, blocks: Tensor) -> Tensor:
+        """The inverse of `by_block`."""
+        outputs = self.weight.shape[1 if self.inputs_first else 0]
+        rows = blocks.reshape(outputs, -1)
+        return rows.t() if self.inputs_first else rows
+
     @property
     def masked(self) -> Tensor:
         """W' = M ⊙ W, without gradients."""

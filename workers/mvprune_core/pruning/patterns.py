@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune.spec.patterns import Pattern
+from mvprune.spec.patterns import NOfM, Pattern
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.pruning.elementwise import in_parallel
 from mvprune_core.pruning.matrices import Matrix
@@ -26,7 +26,7 @@ class InPattern(Selector):
     falls below N.
     """
 
-    def __init__(self, pattern: Pattern) -> None:
+    def __init__(self, pattern: NOfM) -> None:
         self._pattern = pattern
 
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
@@ -56,7 +56,7 @@ class InPattern(Selector):
                 matrix.mask.logical_or_(mask)
 
 
-def largest_of_groups(values: Tensor, pattern: Pattern, seed: int) -> Tensor:
+def largest_of_groups(values: Tensor, pattern: NOfM, seed: int) -> Tensor:
     """Where the N largest of every M consecutive values of a row are. Exactly N are True in each group.
 
     Args:

@@ -27,12 +27,14 @@ class Ranking:
         importance: what the weights of a matrix with an index are ranked by, in its shape; the larger, the sooner a
             weight is kept.
         of_groups: what groups of weights are ranked by: see `TopV.importance_of_groups`.
+        of_blocks: what the blocks of a size of such a matrix are ranked by: see `TopV.importance_of_blocks`.
         selection: "local": weights compete in each matrix; "global": in all matrices together.
         seed: seed of the choice among equal values.
     """
 
     importance: Callable[[Matrix, int], Importance]
     of_groups: Callable[[Tensor, int], Tensor]
+    of_blocks: Callable[[Matrix, int, int], Importance]
     selection: Selection
     seed: int
 
@@ -42,6 +44,8 @@ class Selector(ABC):
 
     fills: bool = False
     """Whether `fill` is called once pruning has ended. The masks then stay as it writes them."""
+    block: int = 1
+    """Consecutive inputs of an output that are kept or dropped together."""
 
     def nearest(self, density: float) -> float:
         """The density nearest to `density` that the selector can reach."""
@@ -122,8 +126,42 @@ class SharedGates(ABC):
         """
 
 
+class BlockGates(SharedGates):
+    """The gates of the blocks of a matrix.
+
+    Args:
+        matrix: of the model.
+        size: weights of a block.
+    """
+
+    penalty_weight = 1.0  # as that of gates of single weights: the mean over matrices
+
+    def __init__(self, matrix: Matrix, size: int) -> None:
+        super().__init__(matrix.name, torch.ones(matrix.weights // size, device=matrix.weight.device), matrix.weights)
+        self._matrix, self._size = matrix, size
+
+    def write_masks(self) -> None:
+        self._matrix.mask.copy_(self._matrix.of_blocks(self.mask, self._size))
+
+    def collect_gradient(self, of_weights: Mapping[str, Tensor]) -> None:
+        if self.scores is None:
+            raise TypeError("gates have scores")
+        if (found := of_weights.get(self.name)) is not None:
+            self.scores.grad = self._matrix.by_block(found, self._size).sum(1)
+
+
 class Weights(Selector):
-    """The ⌊v · n⌋ most important weights, each for itself."""
+    """The ⌊v · n⌋ most important of n weights, or of n blocks of weights.
+
+    Args:
+        block: weights of a block; 1: each for itself.
+    """
+
+    def __init__(self, block: int = 1) -> None:
+        self.block = block
+
+    def shared_gates(self, matrices: Sequence[Matrix]) -> list[SharedGates]:
+        return [] if self.block == 1 else [BlockGates(matrix, self.block) for matrix in matrices]
 
     def separate(self, gates: Sequence[Gates], density: float, level: float, seed: int) -> Tensor:
         scores = [some.scores.detach() for some in gates if some.scores is not None]
@@ -137,32 +175,54 @@ class Weights(Selector):
         return dropped - level + MARGIN
 
     def select(self, matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
-        importance, seed = ranking.importance, ranking.seed
+        size, seed = self.block, ranking.seed
         if ranking.selection == "global":
-            count = kept_count(sum(matrix.weight.numel() for matrix in matrices), density)
-            importances = [importance(matrix, index) for index, matrix in enumerate(matrices)]
-            select_top(importances, count, [matrix.mask for matrix in matrices], seed)
+            count = kept_count(sum(matrix.weights // size for matrix in matrices), density)
+            importances = [ranking.of_blocks(matrix, index, size) for index, matrix in enumerate(matrices)]
+            select_blocks(matrices, importances, count, size, seed)
         elif matrices[0].weight.device.type == "cpu":
 
             def select_one(index: int, matrix: Matrix) -> None:
-                count = kept_count(matrix.weight.numel(), density)
-                select_top([importance(matrix, index)], count, [matrix.mask], seed + index)
+                count = kept_count(matrix.weights // size, density)
+                select_blocks([matrix], [ranking.of_blocks(matrix, index, size)], count, size, seed + index)
 
             in_parallel(select_one, matrices)
         else:
-            _select_on_device(matrices, ranking, density)
+            _select_on_device(matrices, ranking, density, size)
 
 
 WEIGHTS = Weights()
 
 
-def _select_on_device(matrices: Sequence[Matrix], ranking: Ranking, density: float) -> None:
+def select_blocks(
+    matrices: Sequence[Matrix], importances: Sequence[Importance], count: int, size: int, seed: int
+) -> None:
+    """Writes the masks that keep the `count` most important blocks, all matrices together.
+
+    Args:
+        matrices: the pruned matrices.
+        importances: see `TopV.importance_of_blocks`.
+        count: blocks to keep.
+        size: weights of a block.
+        seed: seed of the choice among equal values.
+    """
+    if size == 1:
+        select_top(importances, count, [matrix.mask for matrix in matrices], seed)
+        return
+    kept = [matrix.mask.new_empty(matrix.weights // size) for matrix in matrices]
+    select_top(importances, count, kept, seed)
+    for matrix, mask in zip(matrices, kept, strict=True):
+        matrix.mask.copy_(matrix.of_blocks(mask, size))
+
+
+def _select_on_device(matrices: Sequence[Matrix], ranking: Ranking, density: float, size: int) -> None:
     """Selects in all matrices of one size at once: many small kernels would leave a device idle."""
     sizes: dict[int, list[tuple[int, Matrix]]] = {}
     for index, matrix in enumerate(matrices):
-        sizes.setdefault(matrix.weight.numel(), []).append((index, matrix))
-    for size, group in sizes.items():
-        rows = torch.stack([materialize(ranking.importance(matrix, index)).reshape(-1) for index, matrix in group])
-        count = kept_count(size, density)
-        for (_, matrix), mask in zip(group, select_top_on_device(rows, count, ranking.seed + size), strict=True):
-            matrix.mask = mask.view(matrix.weight.shape)
+        sizes.setdefault(matrix.weights, []).append((index, matrix))
+    for weights, group in sizes.items():
+        importances = [ranking.of_blocks(matrix, index, size) for index, matrix in group]
+        rows = torch.stack([materialize(importance).reshape(-1) for importance in importances])
+        kept = select_top_on_device(rows, kept_count(weights // size, density), ranking.seed + weights)
+        for (_, matrix), mask in zip(group, kept, strict=True):
+            matrix.mask = matrix.of_blocks(mask, size).contiguous().view(matrix.weight.shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -11,6 +11,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact.structures import Structures, find_layers, find_structures, shares_layers
+from mvprune.spec.patterns import BLOCK, problem_with_heads
 from mvprune.spec.run_options import RunOptions
 from mvprune.spec.structures import BLOCK_SIZE, Part, problem_with_selection, problem_with_structure
 from mvprune.spec.structures import KINDS as REMOVED
@@ -83,17 +84,25 @@ def new_selector(
     whole = KINDS[structure].select(model, structures, options)
     if options.structure_density is None or options.density is None:
         return whole
-    return SparseStructures(whole, structures, options.density, options.structure_density)
+    block = BLOCK if options.pattern else 1
+    return SparseStructures(whole, structures, options.density, options.structure_density, block)
 
 
 def pruned_structures(
-    model: nn.Module, layers: Mapping[str, nn.Linear | Conv1D], structure: Structure
+    model: nn.Module, layers: Mapping[str, nn.Linear | Conv1D], structure: Structure, *, in_blocks: bool = False
 ) -> list[Structures]:
     """The heads and units, or the encoder's layers, that may be removed: those whose matrices are among `layers`.
 
+    Args:
+        model: before anything is removed.
+        layers: that are pruned, by name.
+        structure: what is pruned.
+        in_blocks: whether blocks of four weights are kept or dropped together. Units then are as well: the blocks of a
+            matrix that loses single columns would not begin at multiples of four any more.
+
     Raises:
         CompressionError: UNSUPPORTED_ARCHITECTURE, the model has no structures of a known shape, its layers share their
-            weights, or only some matrices of a block's structures are among the layers.
+            weights, only some matrices of a block's structures are among the layers, or heads are no multiple of four.
     """
     of_kind = [each for each in KINDS[structure].find(model) if each.kind in REMOVED[structure]]
     name, shares = type(model).__name__, shares_layers(model)
@@ -102,4 +111,12 @@ def pruned_structures(
     parts = [Part(each.kind, each.layers) for each in of_kind]
     if problem := problem_with_selection(structure, parts, layers):
         raise CompressionError(Reason.UNSUPPORTED_ARCHITECTURE, f"include and exclude {problem}")
-    return [each for each in of_kind if each.output in layers]
+    chosen = [each for each in of_kind if each.output in layers]
+    if not in_blocks:
+        return chosen
+    for each in chosen:
+        if each.kind == "heads" and each.size % BLOCK:
+            raise CompressionError(
+                Reason.UNSUPPORTED_ARCHITECTURE, f"pattern {problem_with_heads(each.size, each.block)}"
+            )
+    return [replace(each, size=BLOCK) if each.kind == "units" else each for each in chosen]

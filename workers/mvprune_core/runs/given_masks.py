@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import ArtifactError, load
 from mvprune.artifact.card import CARD_FILE
@@ -21,10 +22,13 @@ from mvprune_core.base.state import tensors_of
 from mvprune_core.methods import LockedMask
 from mvprune_core.methods.base import generator_of
 from mvprune_core.models.loading import Loaded, Source, find_model, load_model
-from mvprune_core.pruning.selection import kept_count, select_top
+from mvprune_core.pruning.matrices import Matrix
+from mvprune_core.pruning.selection import kept_count
+from mvprune_core.pruning.selectors import select_blocks
 from mvprune_core.tasks import Objective
 
 _NOT_SENT = (CARD_FILE, REPORT_FILE)  # of an artifact that is on a client's machine
+_MOST_IN_BLOCKS = 1.5  # times the non-zeros: whole numbers of four bits round a quarter of the kept weights to 0
 _CLOSE = 0.1  # relative: a density this little above the mask's is the mask's
 
 
@@ -64,9 +68,10 @@ def load_mask(
     *,
     density: float | None,
     student: Loaded,
-    weight_names: Sequence[str],
+    layers: Mapping[str, nn.Linear | Conv1D],
     objective: Objective,
     seed: int,
+    block: int = 1,
 ) -> GivenMask:
     """The mask that a model's zeros are, or a part of it, and the weights to start from.
 
@@ -75,9 +80,11 @@ def load_mask(
         method: its options say which weights training starts from.
         density: fraction of the prunable weights to keep; None: as many as the model keeps.
         student: the model that is pruned.
-        weight_names: names of its prunable weights.
+        layers: its prunable layers, by name.
         objective: of the task.
         seed: seed of new and of shuffled weights.
+        block: consecutive inputs of an output that are kept or dropped together. A block of which the other model keeps
+            a weight is kept.
 
     Raises:
         CompressionError: INVALID_MODEL, the model cannot give a mask for the student; DENSITY_NOT_REACHED, it keeps
@@ -85,6 +92,7 @@ def load_mask(
     """
     own = tensors_of(student.model)
     found = _tensors(source, objective, seed)
+    weight_names = [f"{name}.weight" for name in layers]
     for name in weight_names:
         if name not in found or found[name].shape != own[name].shape:
             shape = tuple(found[name].shape) if name in found else None
@@ -94,16 +102,22 @@ def load_mask(
                 f"mask_from must be a model with the matrices of the pruned model, got {source.name!r}, {other} "
                 f"{tuple(own[name].shape)}; give one of the same architecture and size",
             )
-    weights = {name: found[name] for name in weight_names}
-    masks = {name: weight != 0 for name, weight in weights.items()}
-    total, kept = sum(mask.numel() for mask in masks.values()), sum(int(mask.sum()) for mask in masks.values())
+    matrices = [_matrix(name, found[f"{name}.weight"], layer, block) for name, layer in layers.items()]
+    total, kept = sum(matrix.weights for matrix in matrices), _count(matrices)
+    nonzeros = sum(int(matrix.weight.count_nonzero()) for matrix in matrices)
+    if kept > nonzeros * _MOST_IN_BLOCKS:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"mask_from must have its non-zeros in blocks of {block} with this pattern, got {nonzeros:,} of them in "
+            f"blocks with {kept:,} weights; leave pattern out, or give a mask of the pattern",
+        )
     if kept == total and density is None:
         raise CompressionError(
             Reason.INVALID_MODEL,
             f"mask_from must be a model with zeros among its prunable weights, got {source.name!r}, which has none; "
             "give a pruned model, or a density, at which the largest of its weights are kept",
         )
-    wanted = kept if density is None else kept_count(total, density)
+    wanted = kept if density is None else kept_count(total // block, density) * block
     if wanted > kept * (1 + _CLOSE):
         raise CompressionError(
             Reason.DENSITY_NOT_REACHED,
@@ -111,8 +125,9 @@ def load_mask(
             "another mask",
         )
     if wanted < kept:
-        _keep_largest(masks, weights, wanted / total, method.selection, seed)
-        kept = sum(int(mask.sum()) for mask in masks.values())
+        _keep_largest(matrices, wanted / total, method.selection, block, seed)
+        kept = _count(matrices)
+    masks = {matrix.name: matrix.mask for matrix in matrices}
     start = _initial_weights(method, found, student, weight_names, objective, seed)
     return GivenMask(source, _digest(masks, start), kept / total, masks, start)
 
@@ -127,15 +142,27 @@ def _tensors(source: Source, objective: Objective, seed: int) -> Mapping[str, Te
         raise CompressionError(Reason.INVALID_MODEL, f"mask_from: {error}") from error
 
 
-def _keep_largest(
-    masks: Mapping[str, Tensor], weights: Mapping[str, Tensor], density: float, selection: str, seed: int
-) -> None:
-    """Keeps only the largest weights, of all matrices together or of each matrix."""
-    groups = [list(masks)] if selection == "global" else [[name] for name in masks]
-    for names in groups:
-        there = sum(int(masks[name].sum()) for name in names)
-        count = min(there, kept_count(sum(masks[name].numel() for name in names), density))
-        select_top([weights[name].abs() for name in names], count, [masks[name] for name in names], seed)
+def _matrix(name: str, weight: Tensor, layer: nn.Linear | Conv1D, block: int) -> Matrix:
+    """The other model's weight, with the mask of the blocks in which it has a non-zero."""
+    parameter = nn.Parameter(weight.detach(), requires_grad=False)
+    matrix = Matrix(
+        f"{name}.weight", parameter, None, weight != 0, torch.ones(()), inputs_first=isinstance(layer, Conv1D)
+    )
+    if block > 1:
+        matrix.mask = matrix.of_blocks(matrix.by_block(matrix.mask, block).any(1), block).contiguous()
+    return matrix
+
+
+def _count(matrices: Sequence[Matrix]) -> int:
+    return sum(int(matrix.mask.sum()) for matrix in matrices)
+
+
+def _keep_largest(matrices: Sequence[Matrix], density: float, selection: str, block: int, seed: int) -> None:
+    """Keeps only the largest weights, or blocks, of all matrices together or of each matrix."""
+    for some in [matrices] if selection == "global" else [[matrix] for matrix in matrices]:
+        wanted = kept_count(sum(matrix.weights for matrix in some) // block, density)
+        importances = [matrix.means(matrix.weight.abs(), block) for matrix in some]
+        select_blocks(some, importances, min(_count(some) // block, wanted), block, seed)
 
 
 def _initial_weights(

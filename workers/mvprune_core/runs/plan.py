@@ -14,7 +14,7 @@ from mvprune.artifact import Base, ModelSource
 from mvprune.artifact.structures import Structures
 from mvprune.data.run_length import default_cooldown, preset_note, too_short
 from mvprune.sources.model_types import problem_with_checkpointing
-from mvprune.spec.patterns import Pattern
+from mvprune.spec.patterns import BLOCK, NOfM, parse_pattern
 from mvprune.spec.structures import LEAST, problem_with_density
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.notes import Notes
@@ -27,7 +27,7 @@ from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.models.token_cache import cached_examples, tokenizer_digest
 from mvprune_core.models.value_head import NO_VALUE_HEAD, ValueHead, find_value_head
 from mvprune_core.pruning.patterns import InPattern, check_pattern
-from mvprune_core.pruning.selectors import WEIGHTS, Selector
+from mvprune_core.pruning.selectors import WEIGHTS, Selector, Weights
 from mvprune_core.pruning.sparse_structures import SparseStructures
 from mvprune_core.pruning.structure_kinds import Structure, new_selector, pruned_structures
 from mvprune_core.runs.baselines import SharedBaseline
@@ -106,7 +106,7 @@ def resolve(request: Request, student: Loaded, source: Future[ModelSource], cach
         note = too_short(total_steps, density, settings.batch_size, has_pairs=data.task.kind.has_pairs(data))
         notes.add(*[note] if note else [])
     method = method.for_run(total_steps)
-    notes.add(*method.notes(sizes, total_steps * settings.batch_size))
+    notes.add(*method.notes(sizes, total_steps * settings.batch_size, selector.block))
     passes = settings.passes(len(train))
     return ResolvedRun(
         spec=spec,
@@ -174,19 +174,20 @@ def _find_structures(spec: Spec, student: Loaded) -> tuple[Structures, ...]:
     if spec.structure is None:
         return ()
     layers = prunable_layers(student.model, spec.include, spec.exclude)
-    return tuple(pruned_structures(student.model, layers, spec.structure))
+    return tuple(pruned_structures(student.model, layers, spec.structure, in_blocks=spec.pattern is not None))
 
 
 def _selector(
     spec: Spec, student: Loaded, structures: Sequence[Structures], layers: Mapping[str, nn.Linear | Conv1D]
 ) -> Selector:
+    pattern = None if spec.pattern is None else parse_pattern(spec.pattern)
+    if pattern is not None:
+        check_pattern(pattern, layers)
     if spec.structure is not None:
         return new_selector(student.model, structures, spec.structure, spec)
-    if spec.pattern is None:
-        return WEIGHTS
-    pattern = Pattern.parse(spec.pattern)
-    check_pattern(pattern, layers)
-    return InPattern(pattern)
+    if isinstance(pattern, NOfM):
+        return InPattern(pattern)
+    return WEIGHTS if pattern is None else Weights(BLOCK)
 
 
 def _with_selection(spec: Spec, notes: Notes) -> Method:
@@ -211,7 +212,9 @@ def _check_density(spec: Spec, sizes: Sequence[int], selector: Selector, notes: 
         _check_structure_density(spec, structure, spec.structure_density, sizes, selector, notes)
     reached = selector.nearest(spec.density)
     if not spec.allow_density_miss:
-        kept = spec.chosen_method.kept(sizes, spec.density) if structure is None else round(reached * sum(sizes))
+        blocks = [size // selector.block for size in sizes]
+        of_blocks = spec.chosen_method.kept(blocks, spec.density) * selector.block
+        kept = of_blocks if structure is None else round(reached * sum(sizes))
         remedy = "take a density that the model's matrices are large enough for, global selection"
         if structure is not None:
             least = LEAST[structure]
@@ -248,9 +251,10 @@ def _find_given_mask(request: Request, student: Loaded, notes: Notes) -> GivenMa
         method,
         density=spec.density,
         student=student,
-        weight_names=[f"{name}.weight" for name in prunable_layers(student.model, spec.include, spec.exclude)],
+        layers=prunable_layers(student.model, spec.include, spec.exclude),
         objective=request.objective,
         seed=spec.seed,
+        block=1 if spec.pattern is None else BLOCK,
     )
     if spec.density is not None and abs(found.density / spec.density - 1) > _DENSITY_TO_MENTION:
         notes.add(f"the density is {found.density:.4g}, that of the mask, in place of {spec.density:g}")

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from mvprune.artifact import Coding, Values
 from mvprune.data.tasks import Task
 from mvprune.spec.parameters import PARAMETERS
-from mvprune.spec.patterns import Pattern
+from mvprune.spec.patterns import parse_pattern
 from mvprune.spec.rules import problems, value_problems
 from mvprune.spec.run_options import RunKeywords, RunOptions
 from mvprune_core.base.options import given_fields, refuse
@@ -92,7 +92,8 @@ class Spec(RunOptions):
             raise ValueError(f'teacher must be a Teacher, "baseline" or None, got {teacher!r}')
         if isinstance(dense_baseline, SharedBaseline) and teacher is not None and teacher.model is None:
             raise ValueError("teacher must name a model or be None with a SharedBaseline, got the dense baseline")
-        density = self.density if self.pattern is None else Pattern.parse(self.pattern).density
+        own = None if self.pattern is None else parse_pattern(self.pattern).density
+        density = self.density if own is None else own
         block_size = self.structure_block_size or (KINDS[self.structure].block_size if self.structure else None)
         return replace(self, method=method, teacher=teacher, density=density, structure_block_size=block_size)
 

@@ -193,7 +193,7 @@ class Masks:
 
     def add_sample(self) -> None:
         """Hands the gradient of W' to the method as a sample, and clears it."""
-        self.method.add_sample(self.matrices)
+        self.method.add_sample(self.matrices, self._step)
         for matrix in self.matrices:
             matrix.weight.grad = None
 

@@ -14,6 +14,7 @@ from mvprune.cli.shared.errors import UsageError
 from mvprune.cli.shared.submit_parser import submit_parser
 from mvprune.common.exceptions import FieldViolation, InvalidArgument, MvpruneError
 from mvprune.common.units import percent
+from mvprune.spec.patterns import gives_density
 
 if TYPE_CHECKING:
     from mvprune.cli.shared.jobfile import JobDocument
@@ -90,7 +91,8 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     if options["model"] is None:
         raise UsageError("the following arguments are required: --model", _PROG)
     sparsity, density = options.pop("sparsity"), options.pop("density")
-    options["density"] = _kept(density, sparsity, may_be_left_out=bool(options["mask_from"] or options["pattern"]))
+    has_density = bool(options["mask_from"]) or gives_density(options["pattern"])
+    options["density"] = _kept(density, sparsity, may_be_left_out=has_density)
     options["labels"] = dict(options["labels"])
     options["run_id"] = "" if options["request_id"] else run_id()
     return options

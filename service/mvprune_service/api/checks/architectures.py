@@ -13,7 +13,7 @@ from mvprune.sources.model_types import (
     problem_with_checkpointing,
     problem_with_trimming,
 )
-from mvprune.spec.patterns import Pattern
+from mvprune.spec.patterns import BLOCK, parse_pattern, problem_with_heads
 from mvprune.spec.selected_layers import select_layers
 from mvprune.spec.structures import (
     BLOCK_SIZE,
@@ -84,13 +84,17 @@ def _check_layers(
             yield from _check_density(
                 spec, structure, model, [part for part in parts if part.layers[-1] in found.names]
             )
-    if spec.pattern and not spec.structure:
+    if spec.pattern:
         try:
-            pattern = Pattern.parse(spec.pattern)
+            pattern = parse_pattern(spec.pattern)
         except ValueError:
+            return  # another violation
+        if spec.structure and pattern.density is not None:
             return  # another violation
         rows = {name: model.shapes[name][1] for name in found.names if name in model.shapes}
         problem = pattern.problem_with_rows(rows)
+        if "heads" in KINDS.get(structure, ()) and model.head_size % BLOCK:
+            problem = problem or problem_with_heads(model.head_size, "the model")
         yield from [Violation("job.spec.pattern", problem)] if problem else []
 
 
@@ -105,15 +109,18 @@ def _check_density(
     if structure == "layers":
         reached = nearest_density(_NONE, Counts(1, len(chosen), 1), density)
     else:
-        heads, units = (_counts([part for part in chosen if part.kind == kind], model) for kind in ("heads", "units"))
+        sizes = {"heads": model.head_size, "units": BLOCK if spec.pattern else 1}
+        heads, units = (
+            _counts([part for part in chosen if part.kind == kind], model, size) for kind, size in sizes.items()
+        )
         reached = nearest_density(heads, units, density)
     problem = problem_with_density(structure, density, reached)
     yield from [Violation(f"job.spec.{field}", problem)] if problem else []
 
 
-def _counts(parts: Sequence[Part], model: Architecture) -> Counts:
-    """All heads, or all units."""
-    number = sum(model.shapes[part.layers[-1]][1] // (model.head_size if part.kind == "heads" else 1) for part in parts)
+def _counts(parts: Sequence[Part], model: Architecture, size: int) -> Counts:
+    """All heads, or all units, with `size` columns each."""
+    number = sum(model.shapes[part.layers[-1]][1] // size for part in parts)
     weights = sum(math.prod(model.shapes[layer]) for part in parts for layer in part.layers)
     return Counts(len(parts), number, weights // max(number, 1))
 

@@ -16,6 +16,7 @@ from mvprune.spec.gate import OF_THE_ARTIFACT
 from mvprune.spec.lookup import parameter_of
 from mvprune.spec.parameter import Kind
 from mvprune.spec.parameters import PARAMETERS
+from mvprune.spec.patterns import gives_density
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.access.errors import Violation, bad
 from mvprune_service.api.checks.options import check_numbers
@@ -25,13 +26,13 @@ from mvprune_service.sweeps.points import bounds_of, cell_of, plain
 
 MAX_ID = 50  # characters of a sweep's id: the ids of its jobs are longer
 _SPEC, _POLICY = "sweep.spec", "sweep.policy"
+_PATTERN = "pattern"
 _SHOWN = 10  # values of an axis
 _OBJECTIVES = ("latency_ms", "encoder_nonzero", "kept_weights", "sparse_flops")  # beside those of gates
-_DENSITIES = {DENSITY, "pattern"}  # parameters that give a job its density
 _SEARCHED = {  # parameters that a search does not take, and why
     DENSITY: "it is searched",
     SEED: "give search.seeds, the jobs for each density",
-    "pattern": "it has one density, and a search compares several",
+    _PATTERN: "it has one density, and a search compares several",
     messages.MASK_FROM: "no density above that of the mask can be reached; give densities in place of the search",
     "structure_density": "it must be above each of the densities of a search",
 }
@@ -173,6 +174,9 @@ def check_strategy(spec: sweep_pb2.SweepSpec, axes: Axes, max_points: int) -> It
     """The strategy, with the axes and the base that it needs; and how many points it makes."""
     yield from check_numbers(f"{_SPEC}.{strategy_of(spec)}", getattr(spec, strategy_of(spec)))
     named = {axis.parameter for axis in axes.axes}
+    patterns = [str(value) for axis in axes.axes if axis.parameter == _PATTERN for value in axis.values]
+    if not any(map(gives_density, patterns)) and strategy_of(spec) == "search":
+        named.discard(_PATTERN)
     match strategy_of(spec):
         case "search":
             yield from _check_search(spec, named)
@@ -184,9 +188,10 @@ def check_strategy(spec: sweep_pb2.SweepSpec, axes: Axes, max_points: int) -> It
         case _:
             if not (named or spec.points):
                 yield Violation(f"{_SPEC}.axes", "must have at least one axis, or points, got none")
-    if strategy_of(spec) != "search" and not (spec.base.target_density or spec.base.pattern):
-        lacking = [index for index, point in enumerate(axes.points) if not point.keys() & _DENSITIES]
-        if not named & _DENSITIES and (axes.axes or lacking):
+    if strategy_of(spec) != "search" and not (spec.base.target_density or gives_density(spec.base.pattern)):
+        lacking = [point for point in axes.points if DENSITY not in point and not gives_density(point.get(_PATTERN))]
+        by_axis = DENSITY in named or (patterns and all(map(gives_density, patterns)))
+        if not by_axis and (axes.axes or lacking):
             rule = "a fraction of the prunable weights that is kept, unless an axis or every point has the density"
             yield bad(f"{_SPEC}.base.target_density", 0, rule)
     count = spec.random.points if strategy_of(spec) == "random" else size(axes.axes)
@@ -202,8 +207,8 @@ def _check_search(spec: sweep_pb2.SweepSpec, named: set[str]) -> Iterator[Violat
         yield Violation(f"{_SPEC}.gates", rule)
     if spec.base.target_density:
         yield bad(f"{_SPEC}.base.target_density", f"{spec.base.target_density:g}", "unset: it is searched")
-    if spec.base.pattern:
-        yield bad(f"{_SPEC}.base.pattern", spec.base.pattern, f"unset; {_SEARCHED['pattern']}")
+    if gives_density(spec.base.pattern):
+        yield bad(f"{_SPEC}.base.pattern", spec.base.pattern, f"unset; {_SEARCHED[_PATTERN]}")
     if spec.base.HasField("structure_density"):
         field_of_base, given = f"{_SPEC}.base.structure_density", spec.base.structure_density
         yield bad(field_of_base, given, f"unset; {_SEARCHED['structure_density']}")

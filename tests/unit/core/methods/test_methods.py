@@ -213,8 +213,9 @@ def test_a_device_selects_what_the_cpu_selects(method: TopV, density: float) -> 
     chosen = []
 
     def on_device(matrices: list[Matrix], step: PruningStep, _: Any) -> None:
-        ranking = Ranking(partial(method.importance, step=step), method.importance_of_groups, "local", step.seed)
-        _select_on_device(matrices, ranking, step.density)
+        importance, of_blocks = partial(method.importance, step=step), partial(method.importance_of_blocks, step=step)
+        ranking = Ranking(importance, method.importance_of_groups, of_blocks, "local", step.seed)
+        _select_on_device(matrices, ranking, step.density, size=1)
 
     for select in (method.update_masks, on_device):
         for matrix in masks.matrices:

@@ -125,16 +125,16 @@ def test_the_block_size_follows_from_the_memory_unless_it_is_given(
     given: int | None, sizes: list[int], expected: int
 ) -> None:
     method = OBERT(fisher_block_size=given)
-    assert method.blocks_of(sizes) == expected
-    (note,) = method.notes(sizes, 10**6)
+    assert method.blocks_of(sizes, 1) == expected
+    (note,) = method.notes(sizes, 10**6, 1)
     assert f"in blocks of {expected} weights" in note
     assert ("more than 4 GiB" in note) == (given is None and expected < 50)
 
 
 def test_a_run_with_fewer_examples_than_an_event_samples_says_so() -> None:
     method = OBERT(gradients=100, gradient_batch_size=10)
-    assert len(method.notes([100], 1000)) == 1
-    assert method.notes([100], 341)[1] == (
+    assert len(method.notes([100], 1000, 1)) == 1
+    assert method.notes([100], 341, 1)[1] == (
         "each event of obert samples 35 gradients, not 100, because the run reads only 341 examples"
     )
 

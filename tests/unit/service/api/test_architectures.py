@@ -19,6 +19,7 @@ from mvprune.spec.run_options import RunOptions
 from mvprune.v1 import job_pb2
 from mvprune_core.base.errors import CompressionError
 from mvprune_core.models.prunable import prunable_layers
+from mvprune_core.pruning.sparse_structures import SparseStructures
 from mvprune_core.pruning.structure_kinds import Structure, new_selector, pruned_structures
 from mvprune_service.api.checks.architectures import check_architecture
 
@@ -112,6 +113,40 @@ def test_names_that_do_not_fit(tiny: Tiny, spec: dict[str, Any], field: str, tex
     found = refused(tiny.model, **spec)
     assert list(found) == [f"job.spec.{field}"]
     assert text in found[f"job.spec.{field}"]
+
+
+@pytest.mark.parametrize("density", [0.02, 0.2, 0.3, 0.45, 0.5, 0.7, 0.9])
+@pytest.mark.parametrize("structure", ["heads", "units", "heads_and_units", "layers"])
+def test_densities_of_units_in_fours_are_those_of_the_worker(
+    tmp_path: Path, structure: Structure, density: float
+) -> None:
+    config = BertConfig(vocab_size=9, hidden_size=20, num_hidden_layers=2, num_attention_heads=5, intermediate_size=12)
+    model = BertForSequenceClassification(config)
+    model.save_pretrained(tmp_path)
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0}))).save_pretrained(tmp_path)
+    structures = pruned_structures(model, prunable_layers(model), structure, in_blocks=True)
+    options = RunOptions(density=1e-3, structure_density=density, pattern="1x4")
+    selector = new_selector(model, structures, structure, options)
+    assert isinstance(selector, SparseStructures)
+    reached = selector.density_of_structures(1e-3)
+    spec = {"structure": structure.upper(), "structure_density": density, "pattern": "1x4"}
+    found = refused(tmp_path, **spec, target_density=1e-3)
+    assert list(found) == ["job.spec.structure_density"] * (abs(reached / density - 1) > 0.1)
+    assert all(f"got {density:g}; take {reached:.4g}, the nearest" in problem for problem in found.values())
+
+
+def test_heads_that_blocks_do_not_fill(tmp_path: Path) -> None:
+    config = BertConfig(vocab_size=9, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=12)
+    model = BertForSequenceClassification(config)
+    model.save_pretrained(tmp_path)
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0}))).save_pretrained(tmp_path)
+    inside: dict[str, Any] = {"structure_density": 0.5, "target_density": 0.1, "pattern": "1x4"}
+    text = "must be 1x4 only where 4 divides the size of a head, got heads of 6"
+    assert text in refused(tmp_path, structure="HEADS", **inside)["job.spec.pattern"]
+    with pytest.raises(CompressionError, match=f"pattern {text}"):
+        pruned_structures(model, prunable_layers(model), "heads", in_blocks=True)
+    assert refused(tmp_path, structure="UNITS", **inside) == {}
+    assert refused(tmp_path, target_density=0.1, pattern="1x4") == {}
 
 
 @pytest.mark.parametrize("excluded", [(), ("*.1.*",)])

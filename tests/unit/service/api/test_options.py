@@ -95,8 +95,15 @@ def test_options_that_are_fine(tiny: Tiny, spec: dict[str, Any]) -> None:
 BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"pattern": "4:2", "target_density": 0.5}, "pattern", "'4:2'", "N:M with 1 <= N < M <= 64"),
     ({"pattern": "2 of 4", "target_density": 0.5}, "pattern", "'2 of 4'", "N:M with 1 <= N < M <= 64"),
-    ({"pattern": "2:4", "target_density": 0.5, "l0": {}}, "pattern", "'2:4'", "unset with the method l0"),
-    ({"pattern": "2:4", "target_density": 0.5, "smp": {}}, "pattern", "'2:4'", "unset with the method smp"),
+    ({"pattern": "1x4", "target_density": 0.2, "rpp": {}}, "pattern", "'1x4'", "unset with the method rpp"),
+    (
+        {"pattern": "1x4", "target_density": 0.2, "structure": "HEADS"},
+        "pattern",
+        "'1x4'",
+        "unset with structure, or 1x4 with structure_density",
+    ),
+    ({"pattern": "2:4", "target_density": 0.5, "l0": {}}, "pattern", "'2:4'", "unset or 1x4 with the method l0"),
+    ({"pattern": "2:4", "target_density": 0.5, "smp": {}}, "pattern", "'2:4'", "unset or 1x4 with the method smp"),
     ({"pattern": "2:4", "target_density": 0.3}, "target_density", "0.3", "0.5 with the pattern 2:4"),
     (
         {"pattern": "1:3", "target_density": 0.333},

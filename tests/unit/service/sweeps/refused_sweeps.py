@@ -154,6 +154,10 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         },
         {"sweep.spec.axes": "got 'structure_density'; it must be above each of the densities of a search"},
     ),
+    "a grid in blocks without a density": (
+        {"axes": [{"parameter": "pattern", "values": ["1x4", "2:4"]}]},
+        {"sweep.spec.base.target_density": "a fraction of the prunable weights that is kept"},
+    ),
     "a density that is not that of a pattern": (
         {"axes": [{"parameter": "density", "values": [0.1]}], "base": BASE | {"pattern": "2:4"}},
         {"sweep.spec.axes[0].values[0]": "must be 0.5 with the pattern 2:4, got 0.1; give 0.5, or another pattern"},

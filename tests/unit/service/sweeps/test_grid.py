@@ -52,3 +52,12 @@ async def test_points_without_a_density_have_that_of_their_pattern(gym: Gym) -> 
     assert [point.target_density for point in await gym.points()] == [0.5, 0.25]
     one = await gym.create(sweep_id="t", axes=AXES[::2], base=BASE | {"pattern": "2:4"})
     assert one.counts.total == 4
+
+
+async def test_blocks_of_four_have_the_density_that_is_given(gym: Gym) -> None:
+    base = BASE | {"pattern": "1x4"}
+    one = await gym.create(axes=[{"parameter": "density", "values": [0.1, 0.3]}], base=base)
+    assert [note for note in one.notes if "pattern" in note] == []
+    assert [point.target_density for point in await gym.points()] == [0.1, 0.3]
+    searched = await gym.create(sweep_id="t", axes=[], base=base, search={"seeds": 1}, max_loss=1.0)
+    assert searched.spec.base.pattern == "1x4"
