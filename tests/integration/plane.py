@@ -15,6 +15,7 @@ from mvprune_service.config import Settings
 
 from ..conftest import Tiny, server_path
 from ..refusals import status_details
+from ..warm.python import warm_python
 
 PARENT = "projects/default"
 
@@ -72,6 +73,7 @@ def local_settings(tmp_path: Path, tiny: Tiny) -> Settings:
         roots=(tiny.train.parent,),
         lease_seconds=300,
         heartbeat_seconds=0.2,
+        worker_python=warm_python(),
     )
 
 

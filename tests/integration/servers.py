@@ -16,6 +16,7 @@ from mvprune_service.executors.processes import kill_marked
 
 from ..neighbours import free_ports
 from ..waiting import until
+from ..warm.python import warm_python
 
 SERVER = Path(sys.executable).with_name("mvprune-server")
 
@@ -51,6 +52,8 @@ class Server:
             "heartbeat-seconds": 0.2,
             **{name.replace("_", "-"): value for name, value in more.items()},
         }
+        if options["executor"] == "local" and "PYTHONPATH" not in (env or {}):  # where a stand-in trains nothing
+            options.setdefault("worker-python", warm_python())
         with (self.home.parent / "server.log").open("ab") as log:
             command = [*self.command, *(f"--{name}={value}" for name, value in options.items())]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(env or {})})

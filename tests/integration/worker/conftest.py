@@ -23,6 +23,7 @@ from mvprune_workers.exits import ExitCode
 
 from ...neighbours import free_ports
 from ...waiting import PATIENCE, until
+from ...warm.python import warm_python
 
 ATTEMPT = "projects/p/jobs/j/attempts/1"
 UID = "0190-test-uid"
@@ -188,7 +189,7 @@ class Worker:
         self.service = Service()
         self.uid = UID
         self.cache = folder / "cache"
-        self.cpus = "1.5"
+        self.cpus = "1"
         self.store = open_store((folder / "store").as_uri())
         self.scratch = folder / "scratch"
         self.stage = folder / "stage"
@@ -208,15 +209,15 @@ class Worker:
     def start(self, model: str = "works", **limits: float) -> None:
         """Starts a supervisor whose trainer is the fake one."""
         self.service.spec.model = model
-        self._start(["-c", RUN, str(FAKE_TRAINER), json.dumps(LIMITS | limits)], {})
+        self._start([sys.executable, "-c", RUN, str(FAKE_TRAINER), json.dumps(LIMITS | limits)], {})
 
-    def start_real(self, models: Path, data: Path) -> None:
+    def start_real(self, models: Path, data: Path, **options: Any) -> None:
         """Starts the program as the control plane does."""
-        self.start_real_with({"MVPRUNE_MODELS": str(models), "MVPRUNE_DATA": str(data)})
+        self.start_real_with({"MVPRUNE_MODELS": str(models), "MVPRUNE_DATA": str(data)}, **options)
 
-    def start_real_with(self, environment: dict[str, str]) -> None:
-        """The same in another environment."""
-        self._start(["-m", "mvprune_workers"], environment)
+    def start_real_with(self, environment: dict[str, str], *, warm: bool = True) -> None:
+        """The same in another environment. Its trainer is a fork of a process that has imported torch, or a new one."""
+        self._start([str(warm_python()) if warm else sys.executable, "-m", "mvprune_workers"], environment)
 
     def environment(self, more: dict[str, str]) -> dict[str, str]:
         """Of the supervisor."""
@@ -237,10 +238,10 @@ class Worker:
             **more,
         }
 
-    def _start(self, arguments: list[str], more: dict[str, str]) -> None:
+    def _start(self, command: list[str], more: dict[str, str]) -> None:
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, *arguments], env=self.environment(more), stdin=subprocess.DEVNULL, stdout=output
+                command, env=self.environment(more), stdin=subprocess.DEVNULL, stdout=output
             )
 
     def wait(self) -> ExitCode:

@@ -17,11 +17,11 @@ from ...waiting import until
 from .test_real_trainer import real_job, trainer_of
 
 
-def start(worker: Any, tiny: Any) -> None:
+def start(worker: Any, tiny: Any, *, warm: bool) -> None:
     """Starts an attempt of two ranks."""
     roots = {"MVPRUNE_MODELS": str(tiny.models), "MVPRUNE_DATA": str(tiny.train.parent)}
     worker.cpus = "2"
-    worker.start_real_with({**roots, "MVPRUNE_WORKERS": "2"})
+    worker.start_real_with({**roots, "MVPRUNE_WORKERS": "2"}, warm=warm)
 
 
 def sibling_of(worker: Any) -> int:
@@ -35,7 +35,7 @@ def sibling_of(worker: Any) -> int:
 @pytest.mark.slow
 def test_two_ranks_make_an_artifact(worker: Any, tiny: Any) -> None:
     worker.service.spec = real_job(tiny)
-    start(worker, tiny)
+    start(worker, tiny, warm=True)
     assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
     [outcome] = worker.service.outcomes
     manifest = verify(worker.store, outcome.manifest_sha256)
@@ -54,7 +54,7 @@ def test_ranks_end_together(worker: Any, tiny: Any, number: signal.Signals) -> N
     """Torch itself would wait for 30 minutes, longer than any test lasts."""
     worker.service.spec = real_job(tiny)
     worker.service.spec.training.max_steps = 100_000
-    start(worker, tiny)
+    start(worker, tiny, warm=False)  # their process group is a real one
     worker.service.wait(lambda: any(beat.progress.step > 1 for beat in worker.service.heartbeats))
     trainer, sibling = trainer_of(worker), sibling_of(worker)
     if number == signal.SIGKILL:

@@ -58,7 +58,7 @@ def test_the_real_trainer(worker: Any, tiny: Any) -> None:
     import mvprune
 
     spec = worker.service.spec = real_job(tiny)
-    worker.start_real(tiny.models, tiny.train.parent)
+    worker.start_real(tiny.models, tiny.train.parent, warm=False)
     assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
 
     [outcome] = worker.service.outcomes
@@ -121,7 +121,6 @@ def test_an_attempt_after_kills_ends_with_the_same_weights(worker: Any, tiny: An
     service = worker.service
     service.spec = real_job(tiny)
     service.spec.training.max_steps = steps = 150
-    worker.cpus = "1"  # two threads on a busy machine wait for each other
     worker.start_real(tiny.models, tiny.train.parent)
     assert worker.wait() is ExitCode.PUBLISHED, worker.output.read_text()
     assert service.committed == []
@@ -145,11 +144,11 @@ def test_an_attempt_after_kills_ends_with_the_same_weights(worker: Any, tiny: An
     assert resumed["metrics"] == whole["metrics"]
 
 
-def begin(worker: Any, tiny: Any, name: str) -> None:
+def begin(worker: Any, tiny: Any, name: str, *, warm: bool = True) -> None:
     """Starts an attempt with a log and a cache of its own, from the newest checkpoint."""
     worker.service.log.clear()
     worker.uid, worker.cache = f"0190-{name}", worker.folder / f"cache-{name}"
-    worker.start_real(tiny.models, tiny.train.parent)
+    worker.start_real(tiny.models, tiny.train.parent, warm=warm)
 
 
 def assert_resumed(worker: Any, checkpoint: worker_pb2.CommitCheckpointRequest) -> None:
@@ -172,7 +171,7 @@ def kill_at_a_checkpoint(worker: Any, tiny: Any, killed: str, steps: range) -> w
     service.after.append(kill)
     for number in itertools.count():
         service.committed.clear()
-        begin(worker, tiny, f"{killed}-{number}")
+        begin(worker, tiny, f"{killed}-{number}", warm=killed != "trainer")
         worker.process.wait(PATIENCE)
         if worker.marker() is None and service.committed and service.committed[-1].step in steps:
             break

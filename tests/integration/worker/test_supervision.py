@@ -43,6 +43,7 @@ def test_a_result_is_published_before_it_is_reported(worker: Any) -> None:
 
 
 def test_the_trainer_sees_no_credentials_and_its_share_of_cpus(worker: Any) -> None:
+    worker.cpus = "1.5"
     worker.go()
     worker.start()
     environment = json.loads(worker.told("environment"))
