@@ -1,9 +1,10 @@
-"""Short runs that several processes compute together. `main` is one of them: it runs functions of this module by name,
-and saves what each returns."""
+"""Short runs that several processes compute together. Each of them runs functions of this module by name, and saves
+what each returns."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +54,7 @@ from mvprune_core.training.layer_dropout import layers_dropped
 
 _SECONDS = 800  # on a busy machine
 # Large libraries are imported: see without_collection.
-_RANK = """
+_RANKS = """
 from mvprune.common.collection import without_collection
 with without_collection():
     from tests.unit.core import ranks
@@ -71,27 +72,16 @@ TASKS: dict[str, Any] = {
 
 
 def start(folder: Path, scenarios: Mapping[int, Sequence[str]]) -> dict[int, dict[str, list[Any]]]:
-    """Runs functions by so many ranks, one number of ranks after the other in the same processes, which start slowly.
+    """Runs functions by so many ranks, one number of ranks after the other in the same processes.
 
     Returns, for each number, what each rank's function returned, by its name. Raises AssertionError with the output of
     processes that fail.
     """
-    given = json.dumps(list(scenarios.items()))
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", _RANK, str(folder), str(rank), given],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(max(scenarios))
-    ]
-    try:
-        output = [rank.communicate(timeout=_SECONDS)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0] * len(ranks), "\n".join(output)
+    command = [sys.executable, "-c", _RANKS, str(folder), json.dumps(list(scenarios.items()))]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout
 
     def returned(name: str, size: int) -> list[Any]:
         files = [folder / f"{name}.{rank}of{size}" for rank in range(size)]
@@ -264,10 +254,22 @@ def _state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def main() -> None:
-    """Runs functions of this module in each group that this process belongs to: see `start`."""
-    folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+    """The process that has imported everything; each rank is a fork of it. See `start`."""
+    folder, scenarios = Path(sys.argv[1]), json.loads(sys.argv[2])
+    forks = []
+    for rank in range(max(size for size, _ in scenarios)):
+        if not (fork := os.fork()):
+            _run(rank, folder, scenarios)
+            return
+        forks.append(fork)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) for fork in forks]
+    sys.exit(max(map(abs, codes)))
+
+
+def _run(rank: int, folder: Path, scenarios: list[tuple[int, list[str]]]) -> None:
+    """Runs functions of this module in each group that this process belongs to."""
     torch.set_num_threads(1)
-    for size, names in json.loads(sys.argv[3]):
+    for size, names in scenarios:
         if rank >= size:
             continue
         group = TorchGroup.meet("cpu", folder / f"meeting-{size}", rank, size)

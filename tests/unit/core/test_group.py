@@ -1,6 +1,6 @@
 """Several processes that train one model: the same result as one process, up to rounding, and the same on every rank.
 
-The processes are real ones, connected by gloo. The same ones compute all runs of `ranks`, since they start slowly.
+The processes are real ones, connected by gloo. The same ones compute all runs of `ranks`.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ def test_two_ranks_that_were_stopped_end_as_those_that_were_not(two: dict[str, l
     assert all(same(found, two["whole"][0]) for found in two["resumed"])
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_resumed_by_another_number_of_ranks(
     two: dict[str, list[Any]], folder: Path, whole: dict[str, Any]
 ) -> None:
@@ -145,12 +146,14 @@ def tasks(folder: Path) -> dict[str, Any]:
     return ranks.tasks(ALONE, folder)
 
 
+@pytest.mark.slow
 def test_rank_0_chooses_the_sparse_products(two: dict[str, list[Any]]) -> None:
     first, second = two["sparse"]
     assert (first["asked"], second["asked"]) == ([0], [])
     assert same(first["model"], second["model"])
 
 
+@pytest.mark.slow
 def test_a_rank_that_differs_by_one_bit_is_found(two: dict[str, list[Any]]) -> None:
     first, second = two["poisoned"]
     assert first == second
@@ -158,6 +161,7 @@ def test_a_rank_that_differs_by_one_bit_is_found(two: dict[str, list[Any]]) -> N
     assert first.endswith(" of rank 1 is not that of rank 0")
 
 
+@pytest.mark.slow
 def test_runs_that_ranks_cannot_share_are_refused_before_training(two: dict[str, list[Any]]) -> None:
     batch, seeds = two["refused"][0]
     assert two["refused"][1] == [batch, seeds]
@@ -178,6 +182,7 @@ def test_a_model_that_keeps_statistics_of_its_batches_is_refused() -> None:
     assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
 
 
+@pytest.mark.slow
 def test_three_ranks_train_as_one_process_does(
     returned: dict[int, dict[str, list[Any]]], whole: dict[str, Any]
 ) -> None:
