@@ -26,6 +26,7 @@ def results(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_run_and_reported_and_a_second_call_only_reports(tiny: Tiny, tmp_path: Path) -> None:
     file = tmp_path / "little.yaml"
     job = {

@@ -31,6 +31,7 @@ def test_nothing_is_lost_whatever_happens(part: int) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.slow
 def test_a_failure_is_made_short_and_gives_the_same_history_again() -> None:
     found = simulate("2..2", "--plant", "never_again").stdout
     assert "seed 2 fails: " in found

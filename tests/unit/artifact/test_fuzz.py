@@ -13,6 +13,7 @@ from tests.fuzz.hostile_weights import LENGTHS, Seeded, check, make
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_reading_costs_no_more_than_size_and_elements_allow() -> None:
     command = [sys.executable, "tests/fuzz/hostile_weights.py", "--seconds", "6", "--seed", "1000000"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

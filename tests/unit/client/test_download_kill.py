@@ -151,6 +151,7 @@ def test_killed_at_many_points_it_goes_on_until_it_is_whole(published: Published
     assert published.fetched() == before  # it was there, and was only verified
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_never_fetched_again(published: Published) -> None:
     total = sum(file.size_bytes for file in published.artifact.files)
     _killed_at(published.start(), total)

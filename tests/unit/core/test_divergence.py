@@ -90,6 +90,7 @@ def folder(bert_config: Callable[..., BertConfig], tokenizer: PreTrainedTokenize
     return tmp_path / "model"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "loss"),
     [("squad", "KL divergence"), ("ner", "KL divergence"), ("masked-lm", "loss of perplexity")],

@@ -36,6 +36,7 @@ def examples(number: int, **notes: Any) -> Examples:
     return Examples({"input_ids": ids}, {}, pad_token=0, notes=notes)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_far_too_short_says_so(
     model_folder: Path, data: ClassificationData, save: Callable[..., Path]
 ) -> None:

@@ -45,6 +45,7 @@ def roberta_folder(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> Path:
     return tmp_path / "roberta"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "rows"), [("bert", LENGTH), ("roberta", LENGTH + 2)])
 def test_all_that_reads_the_artifact_agrees(
     family: str, rows: int, request: pytest.FixtureRequest, data: ClassificationData, tmp_path: Path

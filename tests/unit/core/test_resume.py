@@ -51,6 +51,7 @@ def same(first: Result, second: Result) -> bool:
     return first.metrics == second.metrics and all(torch.equal(value, two[name]) for name, value in one.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("teacher", [Teacher(), Teacher(hidden_states=1.0)], ids=("logits", "hidden states too"))
 def test_stops_in_every_phase_change_nothing(
     model_folder: Path, data: ClassificationData, tmp_path: Path, teacher: Teacher
@@ -97,6 +98,7 @@ def test_another_run_does_not_take_the_checkpoint_for_its_own(
     assert same(compress(model_folder, data, **other), anew)
 
 
+@pytest.mark.slow
 def test_another_number_of_threads_is_another_run(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     options: dict[str, Any] = {"density": 0.2, "training": QUICK, "dense_baseline": False, "checkpoint": tmp_path / "c"}
     with pytest.raises(Stopped):
@@ -139,6 +141,7 @@ class Steps(Callback):
         self.seen.append(progress.step)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_gives_the_same_artifact(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_sums_are_selected_as_if_they_were_written_down(shapes: list[tuple[int, 
     assert torch.equal(torch.cat([mask.reshape(-1) for mask in masks]), _run(select_top, whole, count))
 
 
+@pytest.mark.slow
 def test_more_than_two_to_the_24_entries() -> None:
     size = 2**24 + 12_345
     importance = torch.arange(size, dtype=torch.int32).mul_(7919).remainder_(size).float()  # float32 rounds: ties

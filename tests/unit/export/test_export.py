@@ -23,6 +23,7 @@ Made = Callable[..., tuple[Any, Path]]
 INPUTS = torch.arange(24).reshape(2, 12)
 
 
+@pytest.mark.slow
 def test_dense_opens_with_no_package_of_ours(pruned_model: Made, tmp_path: Path) -> None:
     model, artifact = pruned_model("BertForSequenceClassification")
     export(artifact, tmp_path / "dense", to="dense")
@@ -38,6 +39,7 @@ def test_dense_opens_with_no_package_of_ours(pruned_model: Made, tmp_path: Path)
     assert written == {"config.json", "model.safetensors", "vocab.txt"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", FORMATS)
 def test_the_answer_says_what_is_not_kept(pruned_model: Made, tmp_path: Path, to: str) -> None:
     _, artifact = pruned_model("BertForSequenceClassification")
@@ -60,6 +62,7 @@ def test_the_answer_says_what_is_not_kept(pruned_model: Made, tmp_path: Path, to
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["BertForSequenceClassification", "BertForQuestionAnswering", "BertForTokenClassification"]
 )
@@ -78,6 +81,7 @@ def test_onnx_computes_what_torch_does(pruned_model: Made, tmp_path: Path, kind:
     assert {path.name for path in (tmp_path / "onnx").iterdir()} == {"config.json", "model.onnx", "vocab.txt"}
 
 
+@pytest.mark.slow
 def test_an_onnx_file_that_computes_something_else_is_refused(pruned_model: Made, tmp_path: Path) -> None:
     model, artifact = pruned_model("BertForSequenceClassification")
     export(artifact, tmp_path / "onnx", to="onnx")

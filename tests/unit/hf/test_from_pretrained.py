@@ -150,6 +150,7 @@ def test_a_delta_artifact_without_its_manifest(delta: Callable[[str], tuple[Any,
         transformers.AutoModelForSequenceClassification.from_pretrained(folder)
 
 
+@pytest.mark.slow
 def test_without_the_import_there_is_an_error_and_no_broken_model(
     pruned_model: Callable[..., tuple[Any, Path]],
 ) -> None:

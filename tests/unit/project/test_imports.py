@@ -122,7 +122,7 @@ def test_no_modules_of_the_command_line_import_each_other() -> None:
     modules = {".".join(("mvprune.cli", *path.parts)): folder / f"{path}.py" for path in paths}
     sorter = TopologicalSorter(
         {
-            module: {known for known in modules for name in imports(path) if f"{name}.".startswith(f"{known}.")}
+            module: {known for name in imports(path) for known in modules if f"{name}.".startswith(f"{known}.")}
             for module, path in modules.items()
         }
     )

@@ -31,6 +31,7 @@ LOCKS = {
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
+@pytest.mark.slow
 def test_workflows_are_valid_and_have_no_known_weakness() -> None:
     assert {path.name for path in WORKFLOWS} == {"ci.yml", "release.yml"}
     for command in (
@@ -127,6 +128,7 @@ def _built(source: Path, out: Path, *options: str) -> Path:
     return built
 
 
+@pytest.mark.slow
 def test_the_version_is_that_of_the_tag_with_and_without_git(tagged: Path, tmp_path: Path) -> None:
     sdist = _built(tagged, tmp_path / "sdist", "--sdist")
     assert sdist.name == "mvprune-3.2.1.tar.gz"
@@ -144,6 +146,7 @@ def test_the_version_is_that_of_the_tag_with_and_without_git(tagged: Path, tmp_p
     assert _built(tmp_path / "archive", tmp_path / "again", "--wheel").name == "mvprune-3.2.1-py3-none-any.whl"
 
 
+@pytest.mark.slow
 def test_the_kernel_asks_for_an_old_glibc_and_no_runtime_of_cpp(tmp_path: Path) -> None:
     """For each architecture that has a compiler here."""
     compilers = [name for name in ("x86_64-linux-gnu-g++", "aarch64-linux-gnu-g++") if shutil.which(name)]

@@ -51,6 +51,7 @@ def test_a_folder_that_cannot_be_written(pruned_model: Make, tmp_path: Path, den
         write_hub_folder(artifact, tmp_path / "file" / "repository", dense=dense)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["sparse", "dense"])
 def test_transformers_opens_it(pruned_model: Make, tmp_path: Path, form: str) -> None:
     model, artifact = pruned_model("BertForSequenceClassification")

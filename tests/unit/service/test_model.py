@@ -106,6 +106,7 @@ def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(attempt_logs, name, size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("new_database", ["postgresql"], indirect=True)
 def test_no_job_is_lost_whatever_happens(new_database: Callable[..., str]) -> None:
     url = new_database()

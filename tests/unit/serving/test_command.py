@@ -43,6 +43,7 @@ def options_of(command: str, folder: Path) -> list[str]:
     }[command]
 
 
+@pytest.mark.slow
 def test_a_real_server_answers_what_has_come_in_and_ends_well(artifact: Artifact) -> None:
     options = ["--address", "127.0.0.1:0", "-o", "json", "--runtime", "dense"]
     command = [sys.executable, "-c", PROGRAM, "serve", artifact("squad"), *options]
@@ -68,6 +69,7 @@ def test_a_real_server_answers_what_has_come_in_and_ends_well(artifact: Artifact
         assert run.communicate() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "given", "heeded"), [("serve", {}, "3000"), ("evaluate", {"GOMP_SPINCOUNT": "77"}, "77")]
 )

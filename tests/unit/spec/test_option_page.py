@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.unit.spec.recipe import Copy, blocks, mvpctl
 
 CHECK = """
@@ -40,6 +41,7 @@ assert complete_spec(message, asked)["trim_pooler"] is True
 """
 
 
+@pytest.mark.slow
 def test_the_steps_of_the_page_add_an_option(tmp_path: Path) -> None:
     copy = Copy.make(tmp_path)
     (field, of_run), (setting,), (generate, _) = (

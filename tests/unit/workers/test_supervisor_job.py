@@ -140,6 +140,7 @@ def test_a_schedule_keeps_the_methods_own_shape(spec: job_pb2.CompressionSpec, t
     assert (schedule["shape"], schedule["pruning_start"]) == ("EVENTS", 0.2)
 
 
+@pytest.mark.slow
 def test_patterns_and_structures_run_as_the_contract_has_them(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
     spec.target_density, spec.pattern = 0.5, "2:4"
     run(spec, tmp_path / "pattern")

@@ -60,6 +60,7 @@ assert get_method("outer_product") == OuterProduct()
 """
 
 
+@pytest.mark.slow
 def test_a_method_of_another_package_is_found_by_its_name(tmp_path: Path) -> None:
     example = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)[0]
     (toml,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)

@@ -145,6 +145,7 @@ async def ground(
     made.db.close()
 
 
+@pytest.mark.slow
 async def test_a_copy_of_any_moment_finds_the_result_or_is_refused(ground: Ground) -> None:
     await ground.run("first")
     await ground.run("second", ground.copy)

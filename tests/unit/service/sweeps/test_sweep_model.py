@@ -95,6 +95,7 @@ def _with(name: str) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
 happenings = st.sampled_from([name for name, (often, _) in _HAPPENINGS.items() for _ in range(often)]).flatmap(_with)
 
 
+@pytest.mark.slow
 def test_no_point_is_lost_or_doubled_whatever_happens(
     new_database: Callable[..., str], request: pytest.FixtureRequest
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_report_of_a_thousand_points_is_bounded(tmp_path: Path) -> None:
     assert len(json.loads(files["json"])["points"]) == 1000
 
 
+@pytest.mark.slow
 def test_long_names_do_not_make_the_page_long() -> None:
     long = "<&'>" * 500
     points = [
