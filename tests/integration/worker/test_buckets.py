@@ -73,6 +73,7 @@ def test_a_job_reads_model_and_data_from_buckets(worker: Any, tiny: Any, seaweed
     worker.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_teacher_that_is_a_delta_finds_its_base_in_a_bucket(
     tiny: Any, bucket: str, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -383,6 +383,7 @@ _VALUES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(name=st.sampled_from([*PARAMETERS, "other"]), value=_VALUES)
 def test_what_the_schema_allows_is_read_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, name: str, value: object

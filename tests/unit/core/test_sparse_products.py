@@ -168,6 +168,7 @@ def test_the_cool_down_of_other_methods_has_them_too(
     equal_but_for_rounding(found, whole)
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_stops_change_nothing_even_where_the_choice_would_be_another(
     artifact: Path, model_folder: Path, data: ClassificationData, calls: list[int], tmp_path: Path,
@@ -189,6 +190,7 @@ def test_stops_change_nothing_even_where_the_choice_would_be_another(
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_stopped_before_the_mask_applies_it_is_chosen_later(
     artifact: Path, model_folder: Path, data: ClassificationData, calls: list[int], tmp_path: Path

@@ -238,6 +238,7 @@ def test_many_threads_at_once_get_their_own_results() -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_calls_compute_on_the_threads_of_torch() -> None:
     """A pool beside them would wait for a core on which an idle thread of OpenMP spins."""
     code = """
@@ -260,6 +261,7 @@ print(len(before), len(set(os.listdir("/proc/self/task")) - before))
     assert new == 0
 
 
+@pytest.mark.slow
 def test_a_child_that_is_forked_before_the_first_call_does_not_wait_for_threads_of_torch() -> None:
     """The threads of OpenMP that the parent used are not there, and OpenMP does not know it."""
     code = """
@@ -284,6 +286,7 @@ print(os.waitpid(child, 0)[1])
     assert done.stdout == "0\n"
 
 
+@pytest.mark.slow
 def test_a_forked_child_that_loads_the_kernel_itself_does_not_wait_for_threads_of_torch() -> None:
     code = """
 import os

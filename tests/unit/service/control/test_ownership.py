@@ -220,6 +220,7 @@ async def test_what_is_referred_to_again_leaves_the_quarantine(keep: Any, store:
     assert await ours.quarantined() <= {OLD[2]}
 
 
+@pytest.mark.slow
 async def test_many_objects_are_noted_and_deleted_in_batches(
     keep: Any, store: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

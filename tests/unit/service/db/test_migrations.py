@@ -226,6 +226,7 @@ def test_a_revision_that_fails_changes_nothing(engine: Engine, next_revision: An
     assert state(engine).found == HEAD
 
 
+@pytest.mark.slow
 def test_replicas_that_start_together_migrate_once(postgres: PostgresServer) -> None:
     url = postgres.create(empty=True)
     start = "import sys; from mvprune_service.db.engine.opening import migrate; migrate(sys.argv[1])"

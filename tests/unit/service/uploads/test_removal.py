@@ -56,6 +56,7 @@ async def test_an_upload_without_a_job_is_deleted_and_then_its_objects(
     assert world.objects() == set()
 
 
+@pytest.mark.slow
 async def test_what_is_used_stays_with_its_objects_until_its_job_is_deleted(
     world: World, tiny: Tiny, db: Database, store: BlobStore
 ) -> None:
