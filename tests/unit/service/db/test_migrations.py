@@ -24,6 +24,7 @@ from mvprune_service.db.attempt_logs import LONG_BYTES
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.tables.schema import METADATA
 
+_REFLECTED: dict[tuple[str, str], MetaData] = {}
 RENAMED = {"teaches": "teacher_key"}
 FILLED = ("creator", "task", "model", "method", "rank_us", "priority", "ran_us", "accumulation_factor")
 FILLED += ("primary_metric", "metric", "difference", "duration_us")
@@ -59,7 +60,13 @@ def _names(table: Table) -> list[str]:
 
 
 def _reflect(engine: Engine) -> MetaData:
-    schema = MetaData()
+    """The tables at the database's revision. Tests of the same revision share them: reflecting takes a third of a
+    second, and `outline` is what says whether a way to a revision gives the same tables as another."""
+    with engine.connect() as conn:
+        key = engine.dialect.name, conn.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one()
+    if key in _REFLECTED:
+        return _REFLECTED[key]
+    schema = _REFLECTED[key] = MetaData()
     schema.reflect(engine, only=lambda name, _: name != "alembic_version")
     for table in schema.tables.values():
         for column in table.columns:
