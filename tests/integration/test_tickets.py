@@ -71,6 +71,7 @@ def test_a_study_trains_what_its_rounds_are_by_hand(
             validation=server_path(tiny.validation),
             density=0.8,
             seed=SEED,
+            cpus=1,
             strategy=TicketStrategy(controls=["none"]),
             sweep_id="study",
             **SETTINGS,
