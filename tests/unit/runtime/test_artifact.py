@@ -94,9 +94,9 @@ def test_an_embedding_is_exact(columns: int, kind: str, rows: tuple[int, ...]) -
     matrix[list(rows)] = 0
     rounded = values.rounded(matrix, Values(kind))
     parts = pack_tensor(rounded, Values(kind), pruned=False)
-    description = parts.description
+    description, count = parts.description, parts.description["count"]
     entries = dict.fromkeys(("positions", "values", "scales"))
-    tensor = PackedTensor(description["layout"], matrix.shape, description["values"], description["count"], **entries)
+    tensor = PackedTensor(description["layout"], matrix.shape, description["values"], count, count, **entries)
     stored = {name: content for name, (_, content) in parts.entries.items()}
     for name, (count, numbers) in {"values": (tensor.count, Values(kind)), "scales": (0, Values.BF16)}.items():
         if parts.entries.get(name, ("",))[0] == "U8":
