@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 
 def submit_command(argv: Sequence[str]) -> ExitCode:
-    """Submits a job, or those of a file; with --wait, or --download, sees it through."""
+    """Submits a job, or those of a file, or with --max-loss a search; with --wait, or --download, sees it through."""
     parser = submit_parser(argv)
     args = parser.parse_args(argv)
+    if args.max_loss is not None:
+        return _search(argv, args, parser.prog)
     if args.print_schema:
         from mvprune.spec.parameters import PARAMETERS
         from mvprune.spec.schema import schema  # few ask for it
@@ -58,6 +60,19 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
             if jobs:
                 _tell(jobs, wanted, args, waits=waits)
         return finish(client, jobs[0], waiting, args.form) if waits else ExitCode.OK
+
+
+def _search(argv: Sequence[str], args: argparse.Namespace, prog: str) -> ExitCode:
+    """Creates the sweep that searches for the smallest density."""
+    from mvprune.cli.sweep.create import create_command  # few need it
+
+    if (density := args.sparsity if args.density is None else args.density) is not None:
+        raise UsageError(
+            f"--max-loss: must be unset with a density, got --density {density:g}; without one it is searched, and "
+            "--gate checks the result of one job",
+            prog,
+        )
+    return create_command(["--dry-run" if one == "--validate-only" else one for one in argv])
 
 
 def _unknown_model(job: Job) -> str:

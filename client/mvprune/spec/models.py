@@ -130,8 +130,8 @@ class Spec:
             be left out, for that of the mask or the pattern.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'.
         exclude: do not prune modules whose name matches this pattern, even if they match include.
-        pattern: 1x4 keeps or drops four consecutive weights of a row together, which the runtime computes faster,
-            at any density; N:M keeps N of every M: 2:4 keeps two of four, and the density is N/M.
+        pattern: keep or drop four consecutive weights of a row together (1x4); the density is any, and the runtime
+            computes them faster; or keep N of every M (N:M): 2:4 keeps two of four, and the density is N/M.
         structure: prune whole attention heads, feed-forward units or encoder layers, and remove them: a smaller
             dense model; or blocks of the attention and units; the density counts only their weights.
         structure_density: with structure: fraction of the weights whose structures stay; inside these, only the

@@ -99,9 +99,9 @@ class MethodOptions(TypedDict, total=False):
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'; default:
             what suits the model's family.
         exclude: do not prune modules whose name matches this pattern, even if they match include; default: none.
-        pattern: 1x4 keeps or drops four consecutive weights of a row together, which the runtime computes faster,
-            at any density; N:M keeps N of every M: 2:4 keeps two of four, and the density is N/M; default: any
-            weights.
+        pattern: keep or drop four consecutive weights of a row together (1x4); the density is any, and the runtime
+            computes them faster; or keep N of every M (N:M): 2:4 keeps two of four, and the density is N/M;
+            default: any weights.
         structure: prune whole attention heads, feed-forward units or encoder layers, and remove them: a smaller
             dense model; or blocks of the attention and units; the density counts only their weights; default:
             single weights.

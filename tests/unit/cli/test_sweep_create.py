@@ -50,6 +50,18 @@ def test_the_one_line_form_is_a_search(fake: Fake, mvpctl: Mvpctl) -> None:
     assert (spec.max_loss, [*spec.gates]) == (1.0, [])
 
 
+def test_submit_without_a_density_is_that_search(fake: Fake, mvpctl: Mvpctl) -> None:
+    options = ("--max-loss", "1.0", "--method", "obert", "--pattern", "1x4", "--set", "first_event=0.5")
+    searched = sent(fake, mvpctl, *CREATE, *options)
+    submitted = sent(fake, mvpctl, "submit", *CREATE[2:], *options)
+    assert submitted.sweep.spec == searched.sweep.spec
+    assert sent(fake, mvpctl, "submit", *CREATE[2:], *options, "--validate-only").validate_only
+    refused = mvpctl("submit", *CREATE[2:], *options, "--density", "0.1")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--max-loss: must be unset with a density, got --density 0.1" in refused.err
+    assert len(fake.requests["CreateSweep"]) == 3
+
+
 def test_options_with_several_values_are_axes(fake: Fake, mvpctl: Mvpctl, tmp_path: Path) -> None:
     Uploads(fake)
     write_bert(tmp_path / "a,b")

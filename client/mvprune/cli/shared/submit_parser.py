@@ -15,14 +15,14 @@ from mvprune.cli.shared.types import duration, label, memory, number, one_of, pa
 from mvprune.cli.shared.wait import add_waiting
 from mvprune.common.suggestions import did_you_mean
 from mvprune.spec.parameter import Kind, Parameter
-from mvprune.spec.parameters import METHODS, PARAMETERS
+from mvprune.spec.parameters import METHODS, PARAMETERS, SETTINGS
 
 _EXAMPLE = """mvpctl submit --model bert-base-uncased --task sst2 --density 0.03 --wait
-  mvpctl submit --model ./model --train train.jsonl --validation dev.tsv --density 0.1 --download out/
-  mvpctl submit --model bert-base-uncased --task mrpc --mask-from job:sst2-k3x9
+  mvpctl submit --model ./model --task sst2 --max-loss 1.0 --download out/
+  mvpctl submit --model ./model --train train.jsonl --validation dev.tsv --density 0.1 --pattern 1x4 --download out/
   mvpctl submit -f job.yaml --seed 1"""
 _USAGE = (
-    "mvpctl submit [-f FILE] --model MODEL (--density D | --sparsity D | --mask-from MODEL | --pattern N:M) "
+    "mvpctl submit [-f FILE] --model MODEL (--density D | --max-loss POINTS | --mask-from MODEL | --pattern N:M) "
     "[--task TASK] [OPTION ...]"
 )
 _GATES = """What the result must reach: METRIC>=NUMBER or METRIC<=NUMBER, in quotes. It is evaluated on the server and
@@ -75,6 +75,11 @@ def submit_parser(argv: Sequence[str] = ()) -> Parser:
     groups["model"].add_argument(
         "--sparsity", type=number, metavar="D", help="the same number, as the paper names it: the fraction that remains"
     )
+    loss = SETTINGS["max_loss"]
+    shown = "find the smallest density with at most this loss"
+    if not is_brief:
+        shown += f", {loss.help}; a search, as of mvpctl sweep create, which takes the same options"
+    add_parameter(groups["model"], loss, help=shown)
     _add_call(groups["job"])
     by = "--name gives it a name for people, and with --request-id a repeated submit is the same job"
     if is_brief:
