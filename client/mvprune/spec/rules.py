@@ -313,7 +313,7 @@ def _pattern(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
         yield _bad("pattern", text, rule)
     if "structure" in given and not (in_blocks and "structure_density" in given):
         rule = f"unset with structure, or {BlocksOfFour()} with structure_density, which prunes inside what stays"
-        yield _bad("pattern", text, f"{rule}; give one of the two")
+        yield _bad("pattern", text, f"{rule}; give {'structure_density' if in_blocks else 'one of the two'}")
     for option in ("fisher_block_size", "structure_block_size"):
         if in_blocks and (size := given.get(option, BLOCK)) % BLOCK:
             yield _bad(option, size, f"a multiple of {BLOCK} with the pattern {pattern}")

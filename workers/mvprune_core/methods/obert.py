@@ -88,8 +88,9 @@ class OBERT(TopV):
     def notes(self, sizes: Sequence[int], examples: int, block: int) -> Sequence[str]:
         size = self.blocks_of(sizes, block)
         needed = sum(sizes) * size * 4 / (1 << 30)
-        smaller = size < _LARGEST_BLOCK and self.fisher_block_size is None
-        why = f"; blocks of {_LARGEST_BLOCK}, the default, would take more than {_MEMORY >> 30} GiB" if smaller else ""
+        largest = _LARGEST_BLOCK // block * block
+        smaller = size < largest and self.fisher_block_size is None
+        why = f"; blocks of {largest}, the default, would take more than {_MEMORY >> 30} GiB" if smaller else ""
         notes = [f"obert estimates the Fisher matrix in blocks of {size} weights, which take {needed:.1f} GiB{why}"]
         if (most := -(-examples // self.gradient_batch_size)) < self.gradients:
             notes.append(

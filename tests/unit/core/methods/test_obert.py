@@ -131,6 +131,14 @@ def test_the_block_size_follows_from_the_memory_unless_it_is_given(
     assert ("more than 4 GiB" in note) == (given is None and expected < 50)
 
 
+@pytest.mark.parametrize(("sizes", "expected"), [([10**6], 48), ([85_000_000], 12)])
+def test_blocks_of_the_fisher_matrix_hold_whole_blocks_of_weights(sizes: list[int], expected: int) -> None:
+    assert OBERT().blocks_of(sizes, 4) == expected
+    (note,) = OBERT().notes(sizes, 10**6, 4)
+    assert f"in blocks of {expected} weights" in note
+    assert ("blocks of 48, the default, would take more than 4 GiB" in note) == (expected < 48)
+
+
 def test_a_run_with_fewer_examples_than_an_event_samples_says_so() -> None:
     method = OBERT(gradients=100, gradient_batch_size=10)
     assert len(method.notes([100], 1000, 1)) == 1

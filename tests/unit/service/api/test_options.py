@@ -97,7 +97,7 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"pattern": "2 of 4", "target_density": 0.5}, "pattern", "'2 of 4'", "N:M with 1 <= N < M <= 64"),
     ({"pattern": "1x4", "target_density": 0.2, "rpp": {}}, "pattern", "'1x4'", "unset with the method rpp"),
     (
-        {"pattern": "1x4", "target_density": 0.2, "structure": "HEADS"},
+        {"pattern": "1x4", "target_density": 0.5, "structure": "HEADS"},
         "pattern",
         "'1x4'",
         "unset with structure, or 1x4 with structure_density",
