@@ -24,6 +24,7 @@ import torch
 from pruned_bert import MASKS, SHAPES, pruned_bert
 from rich.console import Console
 from rich.table import Table
+from runtime_fastest import show_fastest
 from runtime_parts import show_parts
 from runtime_rivals import BUILDERS, Call, CannotRunHere, Rivals
 
@@ -73,11 +74,21 @@ def main() -> None:
     parser.add_argument("--cpu-time", action="store_true", help="of the calling thread: where other programs run too")
     parser.add_argument("--rivals", nargs="*", choices=BUILDERS, default=list(BUILDERS))
     parser.add_argument("--parts", action="store_true", help="prints where the time of a call goes, and nothing else")
+    parser.add_argument(
+        "--fastest",
+        nargs="?",
+        const="1x128",
+        metavar="BATCHxTOKENS",
+        help="prints what is the fastest at each density, with the first number of --threads, and nothing else",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the figures too")
     args = parser.parse_args()
     logging.disable(logging.WARNING)  # exporters tell much
     if args.parts:
         show_parts(args.shape, (DENSITIES[0], DENSITIES[-1]), args.rounds)
+        return
+    if args.fastest:
+        show_fastest(args.shape, args.fastest, args.threads[0], args.rounds, in_turns)
         return
     absent: dict[str, str] = {}
     found: dict[Case, Seconds] = {}
@@ -123,7 +134,7 @@ def contenders(case: Case, shape: str, rivals: list[str], folder: Path, absent: 
     return calls
 
 
-def in_turns(case: Case, calls: dict[str, Call], rounds: int, clock: Callable[[], float]) -> Seconds:
+def in_turns(case: object, calls: dict[str, Call], rounds: int, clock: Callable[[], float]) -> Seconds:
     """The least seconds of each call, by the clock."""
     best = dict.fromkeys(calls, float("inf"))
     with torch.inference_mode():

@@ -1,8 +1,9 @@
 """A pruned model of BERT-base's or MiniLM's shape with random weights, and its artifact, for the benchmarks.
 
-Masks are random, or uneven as real ones are: the scale of the weights differs by layer, by row and by column
-(log-normal, sigma 0.35), and the largest weights of the whole encoder are kept. At 3 % layers keep from 0.2 to 21 % of
-their weights, a fifth of the rows is empty, and the fullest keeps two thirds.
+Masks are random, of single weights or of blocks (four inputs of an output, from a multiple of four on), or uneven as
+real ones are: the scale of the weights differs by layer, by row and by column (log-normal, sigma 0.35), and the largest
+weights of the whole encoder are kept. At 3 % layers keep from 0.2 to 21 % of their weights, a fifth of the rows is
+empty, and the fullest keeps two thirds.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ MASKS = ("uneven", "random")
 SHAPES: dict[str, dict[str, int]] = {
     "BERT-base": {},
     "MiniLM": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+    "MiniLM-L12": {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 1536},
 }
 
 _SIGMA = 0.35
@@ -43,9 +45,11 @@ def pruned_bert(density: float, masks: str, seed: int = 0, shape: str = "BERT-ba
     model = BertForSequenceClassification(BertConfig(vocab_size=30_522, **SHAPES[shape])).eval()
     with torch.no_grad():
         weights = [weight for _, weight in encoder_matrices(model)]
-        if masks == "random":
+        if masks in ("random", "blocks"):
+            size = 4 if masks == "blocks" else 1
             for weight in weights:
-                weight.mul_(torch.rand_like(weight) < density)
+                kept = torch.rand(weight.shape[0], weight.shape[1] // size) < density
+                weight.mul_(kept.repeat_interleave(size, 1))
             return model
         for weight in weights:
             for shape in ((1, 1), (weight.shape[0], 1), (1, weight.shape[1])):

@@ -35,6 +35,7 @@ _SECONDS = 0.05  # one measurement takes at least as long
 _SURE_SECONDS = 0.5  # the same for one that would leave a layer dense
 _ROUNDS = 5
 _CLOSE = 1.5  # times as slow as the fastest
+_ALIKE = 1.25  # what a layer gains where its neighbours use int8 too: panels of more tokens, and attention in int16
 
 
 class Choices:
@@ -75,7 +76,7 @@ class Choices:
         if not all(shape) or (density > DENSEST and not self._int8):
             return "dense"
         times = self.times(shape, _step(density), _step(quads) if self._int8 else None)
-        return min(times, key=times.__getitem__)
+        return min(times, key=lambda name: times[name] / (_ALIKE if name == "int8" else 1))
 
     def times(self, shape: tuple[int, int], density: float, quads: float | None = None) -> dict[str, float]:
         """Seconds of one call by backend; one that does not work here is absent."""

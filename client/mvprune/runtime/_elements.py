@@ -42,6 +42,8 @@ class Elements(NamedTuple):
 
     def filled_quads(self) -> float:
         """The fraction of the quads that have a non-zero."""
+        if len(self.values) == self.shape[0] * self.shape[1] > 0:
+            return 1.0
         found = np.count_nonzero(np.diff(self.quads(), prepend=-1))
         return int(found) / max(1, self.shape[0] * -(-self.shape[1] // 4))
 

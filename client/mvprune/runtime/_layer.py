@@ -12,7 +12,7 @@ from transformers import activations
 
 from mvprune.artifact.structures import class_name
 from mvprune.runtime import kernel, layers
-from mvprune.runtime._linear import KernelLinear, address
+from mvprune.runtime._linear import Int8Linear, KernelLinear, address
 from mvprune.runtime.kernel import Activation
 from mvprune.spec.structures import BLOCKS
 
@@ -111,7 +111,9 @@ class LayerForward(OneCall):
         """Whether the kernel computes the layer at once for this shape."""
         if self.config._attn_implementation != "sdpa":  # "eager": weights are wanted
             return False
-        return examples == 1 or _padded(length) <= 1.5 * length
+        # torch's attention rounds otherwise: an example's outputs would depend on the rest of its batch.
+        rounds = kernel.multiplies_bytes() and all(isinstance(self._parts[name], Int8Linear) for name in _PRODUCTS[:3])
+        return examples == 1 or rounds or _padded(length) <= 1.5 * length
 
     def tensors(self) -> Iterator[Tensor]:
         if self._held is None:

@@ -17,7 +17,7 @@ COLUMNS = 512
 
 _QUADS, _FULL = 5, 6  # kinds of kernel.h
 _TOGETHER = 4  # kTogether of kernel.h
-_FILLED = 0.65  # from this fraction of non-zero quads on, products with all of them are faster
+_FILLED = 0.55  # from this fraction of non-zero quads on, products with all of them are faster
 _ZERO = 128  # a byte of an activation that is zero
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.runtime.pruned_models import ARCHITECTURES, inputs, needs_kernel, needs_layers, pruned
+from tests.unit.runtime.pruned_models import ARCHITECTURES, inputs, needs_int8, needs_kernel, needs_layers, pruned
 from tests.unit.runtime.test_models import counted, logits, off
 
 import mvprune
@@ -75,6 +75,19 @@ def test_threads_batches_and_copies_change_nothing() -> None:
     with torch.inference_mode():
         first = one(**{name: value[:1] for name, value in given.items()}).logits
     torch.testing.assert_close(first, wanted[:1], rtol=1e-4, atol=1e-4)
+
+
+@needs_layers
+@needs_int8
+@pytest.mark.parametrize("tokens", [5, 30])
+def test_an_example_does_not_depend_on_the_rest_of_its_batch(tokens: int) -> None:
+    """Short ones too, which fp32 layers compute part by part: with torch's attention."""
+    model, given = int8(pruned("Bert")), inputs(batch=3, tokens=tokens)
+    together = logits(model, batch=3, tokens=tokens)
+    for row, kept in enumerate(given["attention_mask"].sum(1)):
+        with torch.inference_mode():
+            alone = model(**{name: value[row : row + 1, :kept] for name, value in given.items()}).logits
+        torch.testing.assert_close(alone[0], together[row], rtol=1e-4, atol=1e-4)
 
 
 def choose(monkeypatch: pytest.MonkeyPatch, first: str) -> None:

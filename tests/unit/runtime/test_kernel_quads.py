@@ -239,6 +239,32 @@ def test_layers_use_it_too(isa: str, int8: tuple[str, ...]) -> None:
     assert np.allclose(call(1, last, None), y[1:2, :70], atol=0.2)  # a sum of attention that is rounded otherwise
 
 
+@pytest.mark.parametrize(("attended", "heads", "length"), [(32, 4, 130), (21, 3, 33), (12, 12, 1), (140, 1, 66)])
+def test_attention_between_products_of_bytes_is_near_that_in_fp32(
+    isa: str, attended: int, heads: int, length: int
+) -> None:
+    """Inputs that int8 holds exactly, so that attention is all that differs; what is masked has no part in it."""
+    rng = np.random.default_rng(length)
+    parts = layer_of(rng, 48, attended, 64, "int8")
+    x = (rng.integers(-127, 128, (3, length, 48)) / 32).astype(np.float32)
+    x[..., 0] = 127 / 32
+    kept = np.arange(length) < np.array([[length], [length // 2 + 1], [1]])
+    exact, rounded = kernel_layer(parts, heads, "gelu", "fp32"), layer_with(parts, ("query", "key", "value"), heads)
+
+    def call(layer: layers.Layer, given: Array) -> Array:
+        y = np.full_like(given, np.nan)
+        layers.Layers([layer]).run(address(y), x=address(given), kept=address(kept), examples=3, length=length)
+        return y
+
+    wanted, found = call(exact, x), call(rounded, x)
+    assert np.abs(found - wanted).max() < 0.005 * np.abs(wanted).max()
+    for outlier in (1000, np.nan) if kernel.multiplies_bytes() else (1000,):  # elsewhere it is in fp32: 0 NaN is NaN
+        other = np.where(kept[..., None], x, outlier * x)
+        assert np.array_equal(call(rounded, other)[kept], found[kept])
+    x[0, 0, 0] = np.nan
+    assert np.isnan(call(rounded, x)[0]).all()
+
+
 def test_pickles_and_copies() -> None:
     rng = np.random.default_rng(7)
     weight, x = sparse(rng, 40, 1030, 0.1), rng.standard_normal((9, 1030), np.float32)

@@ -15,6 +15,14 @@ constexpr int kRows = 3;
 #endif
 constexpr int kGroup = 4;
 
+// Floats of memory that a head needs by products of floats, and by those of attention16.h.
+inline int64_t attention_floats(int64_t length, int64_t vectors) { return length * (vectors < kGroup ? vectors : kGroup) * kLanes; }
+
+inline int64_t attention16_floats(int64_t size, int64_t length, int64_t vectors) {
+  const int64_t padded = (length + kLanes - 1) / kLanes * kLanes, pairs = (size + 1) / 2;
+  return attention_floats(length + pairs, vectors) + 2 * pairs * padded;
+}
+
 // A matrix (features, tokens of an example) lies block of tokens by block, each (features, width of the block).
 // Calls use(first token, tokens, start of the block, its width) for all blocks.
 template <typename Use>
@@ -82,7 +90,7 @@ void exponentials(const Example& example, float* scores, Vector (&inverse)[K]) {
 // One head, K vectors of queries. `keys` and `values` are what each_block of the features gives, plus an offset in
 // features; `scores` has room for the example's tokens times K vectors.
 template <int K>
-void attend(const Head& head, const Example& example, const float* queries, int64_t width, float* scores, float* out) {
+void attend_group(const Head& head, const Example& example, const float* queries, int64_t width, float* scores, float* out) {
   each_block(example, head.features, [&](int64_t first, int64_t tokens, const float* block, int64_t block_width) {
     const float* keys = block + head.key * block_width;
     float* rows = scores + first * K * kLanes;
@@ -121,10 +129,10 @@ void attend(const Head& head, const Example& example, const float* queries, int6
   for (int64_t first = 0; first < width; first += kGroup * kLanes) {
     const float* some = queries + first;
     switch ((width - first) / kLanes) {
-      case 1: attend<1>(head, example, some, width, scores, out + first); break;
-      case 2: attend<2>(head, example, some, width, scores, out + first); break;
-      case 3: attend<3>(head, example, some, width, scores, out + first); break;
-      default: attend<kGroup>(head, example, some, width, scores, out + first);
+      case 1: attend_group<1>(head, example, some, width, scores, out + first); break;
+      case 2: attend_group<2>(head, example, some, width, scores, out + first); break;
+      case 3: attend_group<3>(head, example, some, width, scores, out + first); break;
+      default: attend_group<kGroup>(head, example, some, width, scores, out + first);
     }
   }
 }

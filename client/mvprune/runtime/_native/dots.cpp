@@ -3,6 +3,7 @@
 // the same sums. As in kernel.cpp, all but the table has internal linkage.
 #include <cstring>
 
+#include "attention.h"
 #include "kernel.h"
 #include "matrix.h"
 #include "simd.h"
@@ -16,18 +17,26 @@
 #endif
 
 // sum + the products of four bytes, unsigned in `bytes` and signed in `weights`, in each lane.
+// MVPRUNE_DOT16: the same of two int16.
 #if defined(MVPRUNE_VNNI) && defined(__AVX512F__)
 #define MVPRUNE_DOT(sum, bytes, weights) \
   (Integers) _mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(bytes), (__m512i)(weights))
+#define MVPRUNE_DOT16(sum, a, b) (Integers) _mm512_dpwssd_epi32((__m512i)(sum), (__m512i)(a), (__m512i)(b))
 #elif defined(MVPRUNE_VNNI)
 #define MVPRUNE_DOT(sum, bytes, weights) \
   (Integers) _mm256_dpbusd_epi32((__m256i)(sum), (__m256i)(bytes), (__m256i)(weights))
+#define MVPRUNE_DOT16(sum, a, b) (Integers) _mm256_dpwssd_epi32((__m256i)(sum), (__m256i)(a), (__m256i)(b))
 #elif defined(MVPRUNE_AVXVNNI) && MVPRUNE_HAS_AVXVNNI
 #define MVPRUNE_DOT(sum, bytes, weights) \
   (Integers) _mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(bytes), (__m256i)(weights))
+#define MVPRUNE_DOT16(sum, a, b) (Integers) _mm256_dpwssd_avx_epi32((__m256i)(sum), (__m256i)(a), (__m256i)(b))
 #else
 #define MVPRUNE_SLOW
 #define MVPRUNE_DOT(sum, bytes, weights) multiplied(sum, bytes, weights)
+#endif
+
+#if !defined(MVPRUNE_SLOW)
+#include "attention16.h"
 #endif
 
 namespace mvprune {
@@ -35,6 +44,7 @@ namespace {
 
 #if defined(MVPRUNE_SLOW)
 constexpr bool kFast = false;
+constexpr Attend kAttend = nullptr;
 
 Integers multiplied(Integers sum, Integers bytes, Integers weights) {
   for (int shift = 0; shift < 32; shift += 8) sum += (bytes >> shift & 255) * (weights << (24 - shift) >> 24);
@@ -42,6 +52,7 @@ Integers multiplied(Integers sum, Integers bytes, Integers weights) {
 }
 #else
 constexpr bool kFast = true;
+constexpr Attend kAttend = attend16;
 #endif
 
 // Vectors whose sums are in registers together, for each of kTogether rows.
@@ -158,6 +169,6 @@ Accumulate accumulate_for(Values kind, int64_t vectors) {
 
 }  // namespace
 
-extern const Dots MVPRUNE_DOTS = {kLanes, kFast, accumulate_for<>};
+extern const Dots MVPRUNE_DOTS = {kLanes, kFast, accumulate_for<>, kAttend};
 
 }  // namespace mvprune

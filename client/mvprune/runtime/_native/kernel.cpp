@@ -321,9 +321,23 @@ int64_t layer_inputs(const Layer& layer, int64_t width) {
   return first + input_floats(*layer.down.matrix, inner, width);
 }
 
+// What computes a layer's attention: in int16 where what it is made of was rounded to int8 already.
+Attend attend_of(const Layer& layer) {
+  const Attend rounding = __atomic_load_n(&dots, __ATOMIC_RELAXED)->attend;
+  const bool bytes = takes_bytes(*layer.query.matrix) && takes_bytes(*layer.key.matrix) && takes_bytes(*layer.value.matrix);
+  const bool fits = layer.query.matrix->rows <= 512 * layer.heads;  // sums of a head's features
+  return bytes && fits && rounding ? rounding : attend;
+}
+
+// Floats that it needs.
+int64_t attend_floats(const Layer& layer, int64_t length, int64_t vectors) {
+  const int64_t size = layer.query.matrix->rows / layer.heads;
+  return attend_of(layer) == attend ? attention_floats(length, vectors) : attention16_floats(size, length, vectors);
+}
+
 int64_t layer_scratch(const Layer& layer, int64_t length, int64_t vectors) {
   const int64_t rows = layer.query.matrix->rows + layer.down.matrix->rows + inner_rows(*layer.up.matrix);
-  return (rows * vectors + length * smaller(vectors, kGroup)) * kLanes + layer_inputs(layer, vectors * kLanes);
+  return rows * vectors * kLanes + attend_floats(layer, length, vectors) + layer_inputs(layer, vectors * kLanes);
 }
 
 void enter(const float* x, int64_t columns, Tokens tokens, float* panel) {
@@ -356,12 +370,13 @@ void finish(const Layer& layer, const Example& example, Tokens tokens, float* pa
   float* context = scratch;
   float* attention = context + attended * width;
   float* inner = attention + hidden * width;
-  float* scores = inner + inner_rows(*layer.up.matrix) * width;
+  float* memory = inner + inner_rows(*layer.up.matrix) * width;
+  const Attend attend_head = attend_of(layer);
   for (int64_t row = 0; row < attended; row += size) {
     const Head head = {features, attended + row, 2 * attended + row, size, layer.scale};
-    attend(head, example, queries + row * width, width, scores, context + row * width);
+    attend_head(head, example, queries + row * width, width, memory, context + row * width);
   }
-  float* bytes = scores + example.length * smaller(vectors, kGroup) * kLanes;
+  float* bytes = memory + attend_floats(layer, example.length, vectors);
   multiply_all(layer.out, input_for(*layer.out.matrix, context, attended, width, bytes), vectors, attention);
   add_and_normalize(layer.attention_norm, hidden, width, panel, attention);
   multiply_both(layer.up, layer.down, attention, vectors, inner, panel, bytes);

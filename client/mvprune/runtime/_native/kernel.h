@@ -110,6 +110,9 @@ struct Head {
   float scale;
 };
 
+// One head's context of a block of queries, both (head.size, width).
+using Attend = void (*)(const Head& head, const Example& example, const float* queries, int64_t width, float* memory, float* out);
+
 // The gradient of a penalty on the scores S: factor times the slope of the logistic function at S - shift. Laid out as
 // passes.py's _Penalty.
 struct Penalty {
@@ -191,6 +194,7 @@ struct Dots {
   int64_t lanes;  // of the instruction sets that can use it
   bool fast;      // whether that is one for four bytes at once
   Accumulate (*accumulate_for)(Values kind, int64_t vectors);
+  Attend attend;  // by products of int16; null if not fast
 };
 
 // By a multiplication for each byte: as exact, and slower than products of floats.
