@@ -125,6 +125,10 @@ bench-uploads: setup ## sending a model of 500 MB beside boto3 and a plain copy 
 bench-fairness: setup ## how long one project waits while another calls as much as it can (ARGS='--only list-jobs')
 	$(BIN)/python tests/perf/bench_fairness.py $(ARGS)
 
+.PHONY: bench-fastest
+bench-fastest: setup ## what is the fastest from 1 to 100 % of the weights (ARGS='32x128 --shape MiniLM-L12 --threads 2')
+	$(BIN)/python tests/perf/bench_runtime.py --fastest $(ARGS)
+
 .PHONY: bench-runtime
 bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVINO (ARGS='--json FILE'; nothing else should run)
 	$(BIN)/python tests/perf/bench_runtime.py $(ARGS)
