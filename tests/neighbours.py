@@ -12,7 +12,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from mvprune_service.stores.base import BlobStore
 from .waiting import until
 
 _HELD: list[socket.socket] = []
+_STARTS = 3  # of a server whose port may be taken before it listens
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,20 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @contextmanager
 def running_seaweedfs(folder: Path) -> Iterator[S3Server]:
     """SeaweedFS with an empty bucket, which keeps its data in a folder."""
+    with ExitStack() as stack:
+        for left in reversed(range(_STARTS)):
+            try:
+                server = stack.enter_context(_seaweedfs(folder))
+                break
+            except AssertionError as error:
+                if not left or "Port allocation failed" not in str(error):
+                    raise
+        yield server
+
+
+@contextmanager
+def _seaweedfs(folder: Path) -> Iterator[S3Server]:
+    """SeaweedFS at ports that were free. It ends if another process takes one before it does."""
     names = ("s3", "master", "volume", "filer", "admin")
     ports = free_ports(2 * len(names))
     flags = [f"-{name}.port={port}" for name, port in zip(names, ports, strict=False)]
