@@ -51,9 +51,9 @@ def warm_python() -> Path:
                 )
             until(lambda: address.exists() or process.poll() is not None, "the warm process listens")
             if not address.exists():
-                told = (folder / "log").read_text()
+                log = (folder / "log").read_text()
                 shutil.rmtree(folder)
-                raise AssertionError(told)
+                raise AssertionError(log)
     return python
 
 

@@ -30,7 +30,8 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 GAP = "gap"
 MASK = "mask"
 MASK_DENSITY = 1 / 4
-_MOST_ZEROS = 0.5  # that blocks store, for each non-zero: int4 rounds a quarter of the kept weights to 0
+MOST_ZEROS = 0.5
+"""Zeros that blocks may have for each non-zero. Rounding to int4 makes a quarter of the kept weights zero."""
 _MOST_BLOCKS = 0.95  # of all blocks: at a high density, single weights fill about all
 
 _ESCAPE = 255
@@ -53,7 +54,7 @@ def find_blocks(positions: Positions, row: int, elements: int) -> Positions | No
     blocks = positions // BLOCK
     blocks = blocks[np.diff(blocks, prepend=-1) > 0]
     zeros = BLOCK * len(blocks) - len(positions)
-    if zeros > _MOST_ZEROS * len(positions) or len(blocks) > _MOST_BLOCKS * (elements // BLOCK):
+    if zeros > MOST_ZEROS * len(positions) or len(blocks) > _MOST_BLOCKS * (elements // BLOCK):
         return None
     return blocks
 

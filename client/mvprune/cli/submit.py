@@ -72,6 +72,9 @@ def _search(argv: Sequence[str], args: argparse.Namespace, prog: str) -> ExitCod
             "--gate checks the result of one job",
             prog,
         )
+    for name in ("summary", "junit"):
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name}: must be unset with --max-loss; mvpctl sweep report shows a search", prog)
     return create_command(["--dry-run" if one == "--validate-only" else one for one in argv])
 
 

@@ -12,6 +12,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact.packing import Unpacked
 from mvprune.artifact.values import Values
+from mvprune.common.blocks import in_block
 from mvprune.runtime._choice import DENSEST, Choices, sparse_layer
 from mvprune.runtime._compressed import Compressed
 from mvprune.runtime._elements import Elements
@@ -120,7 +121,7 @@ class Replacement(Generic[Model]):
         if layers and weight.kind in _STORED and all(is_plain(layer) for _, layer in layers):
             made = dict.fromkeys((layer for _, layer in layers), StoredEmbedding(*weight.rows()))
         elif layers and all(type(layer) in LINEAR for _, layer in layers):
-            made = self._sparse_layers({layer for _, layer in layers}, weight, _are_in_blocks(paths))
+            made = self._sparse_layers({layer for _, layer in layers}, weight, all(map(in_block, paths)))
         for path, layer in layers:
             if layer in made:
                 self._model.set_submodule(path, made[layer])
@@ -157,11 +158,6 @@ class Replacement(Generic[Model]):
             size = max(1, math.prod(matrix.shape))
             return self._choices.backend(matrix.shape, len(matrix.values) / size, matrix.filled_quads())
         return "int8" if self._activations == "int8" else self._backend
-
-
-def _are_in_blocks(paths: Iterable[str]) -> bool:
-    """Whether layers are those of a model's repeated blocks, not of its head or pooler."""
-    return all(any(part.isdigit() for part in path.split(".")) for path in paths)
 
 
 def check_activations(activations: str, possible: bool, remedy: str) -> None:

@@ -46,6 +46,7 @@ from mvprune_core import (
 from mvprune_core.base import interruption
 from mvprune_core.base.storage import Checkpoints
 from mvprune_core.models.loading import find_model, load_model
+from mvprune_core.pruning.selectors import Weights
 from mvprune_core.tasks import Objective, objective_for
 from mvprune_core.training import loop as training
 from mvprune_core.training import sparse_products as products
@@ -61,6 +62,7 @@ with without_collection():
 ranks.main()
 """
 STEPS = 12
+IN_BLOCKS = ("soft_movement", "l0", "obert", "rigl")  # scores, shared gates, samples and buffers
 DATA = ClassificationData(get_task("sst2"), ("negative", "positive"), sentences(160, 1), sentences(90, 2))
 # The last batch of an epoch is one example: some rank has no part of it.
 FEW = objective_for(replace(DATA, train=sentences(33, 1)))
@@ -103,6 +105,10 @@ def methods(group: Group, folder: Path) -> dict[str, Any]:
     curve, loaded = Curve("pruning", STEPS), load_model(find_model(folder / "model", None), FEW, seed=0)
     with layers_dropped([*cast(Any, loaded.model).bert.encoder.layer], 0.5, 0) as draw:
         run(loaded, FEW, chosen, SoftMovement(), group=group, curve=curve, before_step=draw)
+    for name in IN_BLOCKS:
+        of_blocks, loaded = Curve("pruning", STEPS), load_model(find_model(folder / "model", None), FEW, seed=0)
+        run(loaded, FEW, chosen, METHODS[name](), Weights(4), group=group, curve=of_blocks)
+        found[f"{name} in blocks"] = {"loss": of_blocks.history().loss, "model": _state(loaded.model)}
     found["layer_dropout"] = {"loss": curve.history().loss, "model": _state(loaded.model)}
     return found
 

@@ -14,6 +14,7 @@ from mvprune.data.tasks import get_task
 from mvprune_core import Callback, Method, Training
 from mvprune_core.base.settings import Settings
 from mvprune_core.models.loading import Loaded, find_model, load_model
+from mvprune_core.pruning.selectors import WEIGHTS, Selector
 from mvprune_core.tasks import Objective
 from mvprune_core.tasks.batching import Examples
 from mvprune_core.tasks.losses import CrossEntropy
@@ -46,13 +47,18 @@ def settings(**changes: Any) -> Settings:
 
 
 def run(
-    loaded: Loaded, objective: Objective, chosen: Settings, method: Method | None, **options: Any
+    loaded: Loaded,
+    objective: Objective,
+    chosen: Settings,
+    method: Method | None,
+    selector: Selector = WEIGHTS,
+    **options: Any,
 ) -> tuple[Masks | None, int]:
     examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
     total = chosen.total_steps(len(examples))
     masks = None
     if method is not None:
-        masks = new_masks(loaded.model, method, density=0.25, total_steps=total, seed=0)
+        masks = new_masks(loaded.model, method, density=0.25, total_steps=total, seed=0, selector=selector)
     options |= {"masks": masks, "loss": objective.loss(loaded.config)}
     return masks, trainer(loaded.model, examples, chosen, **options).run()
 

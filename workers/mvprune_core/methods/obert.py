@@ -31,8 +31,8 @@ class OBERT(TopV):
     others never return. The kept weights K of a block then change by F_KK⁻¹ F_KQ w_Q, the best change for all the
     weights Q that the event removes from the block together.
 
-    Weights that are kept or dropped together have one score: the loss of removing all of them, for the group G
-    w_Gᵀ ([F⁻¹]_GG)⁻¹ w_G / 2 (section 3.2).
+    Weights that are kept or dropped together have one score, the loss of removing all of them: for the group G it is
+    w_Gᵀ ([F⁻¹]_GG)⁻¹ w_G / 2, which for a single weight is the formula above.
 
     Rows and columns of F that belong to weights removed before are left out.
 

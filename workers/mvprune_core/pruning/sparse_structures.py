@@ -97,4 +97,4 @@ class SparseStructures(Selector):
         rows = blocks.t().reshape(-1, self._outputs[matrix.name] // self.block * len(blocks))
         best = rows.argmax(1, keepdim=True)
         rows.scatter_(1, best, torch.where(rows.gather(1, best) > -math.inf, math.inf, -math.inf))
-        return rows.view(blocks.shape[1], -1).t().reshape(inside.shape)
+        return rows.view(blocks.shape[1], -1).t().contiguous().view(inside.shape)

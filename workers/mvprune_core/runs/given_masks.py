@@ -14,6 +14,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import ArtifactError, load
 from mvprune.artifact.card import CARD_FILE
+from mvprune.artifact.coding import MOST_ZEROS
 from mvprune.artifact.masks import is_artifact
 from mvprune.artifact.report.page import REPORT_FILE
 from mvprune.common.blocks import without_number
@@ -28,7 +29,6 @@ from mvprune_core.pruning.selectors import select_blocks
 from mvprune_core.tasks import Objective
 
 _NOT_SENT = (CARD_FILE, REPORT_FILE)  # of an artifact that is on a client's machine
-_MOST_IN_BLOCKS = 1.5  # times the non-zeros: whole numbers of four bits round a quarter of the kept weights to 0
 _CLOSE = 0.1  # relative: a density this little above the mask's is the mask's
 
 
@@ -105,7 +105,7 @@ def load_mask(
     matrices = [_matrix(name, found[f"{name}.weight"], layer, block) for name, layer in layers.items()]
     total, kept = sum(matrix.weights for matrix in matrices), _count(matrices)
     nonzeros = sum(int(matrix.weight.count_nonzero()) for matrix in matrices)
-    if kept > nonzeros * _MOST_IN_BLOCKS:
+    if kept > nonzeros * (1 + MOST_ZEROS):
         raise CompressionError(
             Reason.INVALID_MODEL,
             f"mask_from must have its non-zeros in blocks of {block} with this pattern, got {nonzeros:,} of them in "

@@ -27,8 +27,8 @@ def layers_dropped(layers: Sequence[nn.Module], probability: float, seed: int) -
         seed: of the run.
 
     Yields:
-        To be called before each training step with its number: draws the layers that it leaves out. They depend on the
-        seed and the number alone, so that all ranks and a resumed run draw the same.
+        To be called before each training step with its number: draws the layers that it leaves out. They depend only
+        on the seed and the number, so that all ranks and a resumed run draw the same.
     """
     out: set[int] = set()
 

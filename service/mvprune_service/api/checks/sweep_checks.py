@@ -175,11 +175,9 @@ def check_strategy(spec: sweep_pb2.SweepSpec, axes: Axes, max_points: int) -> It
     yield from check_numbers(f"{_SPEC}.{strategy_of(spec)}", getattr(spec, strategy_of(spec)))
     named = {axis.parameter for axis in axes.axes}
     patterns = [str(value) for axis in axes.axes if axis.parameter == _PATTERN for value in axis.values]
-    if not any(map(gives_density, patterns)) and strategy_of(spec) == "search":
-        named.discard(_PATTERN)
     match strategy_of(spec):
         case "search":
-            yield from _check_search(spec, named)
+            yield from _check_search(spec, named if any(map(gives_density, patterns)) else named - {_PATTERN})
         case "random":
             if not 1 <= spec.random.points <= max_points:
                 yield bad(f"{_SPEC}.random.points", spec.random.points, f"from 1 to {max_points:,}")

@@ -146,7 +146,10 @@ def test_heads_that_blocks_do_not_fill(tmp_path: Path) -> None:
     with pytest.raises(CompressionError, match=f"pattern {text}"):
         pruned_structures(model, prunable_layers(model), "heads", in_blocks=True)
     assert refused(tmp_path, structure="UNITS", **inside) == {}
-    assert refused(tmp_path, target_density=0.1, pattern="1x4") == {}
+    BertForSequenceClassification(BertConfig(**config.to_dict() | {"intermediate_size": 10})).save_pretrained(tmp_path)
+    text = "got 1x4 for bert.encoder.layer.0.output.dense with rows of 10 weights; take another pattern, or exclude"
+    assert text in refused(tmp_path, target_density=0.1, pattern="1x4")["job.spec.pattern"]
+    assert refused(tmp_path, target_density=0.1, pattern="1x4", exclude=["*.output.dense"]) == {}
 
 
 @pytest.mark.parametrize("excluded", [(), ("*.1.*",)])
