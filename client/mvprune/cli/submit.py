@@ -18,6 +18,7 @@ from mvprune.cli.shared.uploads import sending
 from mvprune.cli.shared.wait import Waiting, finish
 from mvprune.client.display import keeps, plan
 from mvprune.common.suggestions import did_you_mean
+from mvprune.spec.patterns import gives_density
 
 if TYPE_CHECKING:
     from mvprune.client.blocking.job import Job
@@ -72,6 +73,8 @@ def _search(argv: Sequence[str], args: argparse.Namespace, prog: str) -> ExitCod
             "--gate checks the result of one job",
             prog,
         )
+    if gives_density(args.pattern):
+        raise UsageError(f"--max-loss: must be unset with --pattern {args.pattern}, which has one density", prog)
     for name in ("summary", "junit"):
         if getattr(args, name) is not None:
             raise UsageError(f"--{name}: must be unset with --max-loss; mvpctl sweep report shows a search", prog)

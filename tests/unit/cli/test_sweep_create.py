@@ -59,6 +59,9 @@ def test_submit_without_a_density_is_that_search(fake: Fake, mvpctl: Mvpctl) -> 
     refused = mvpctl("submit", *CREATE[2:], *options, "--density", "0.1")
     assert (refused.code, refused.out) == (2, "")
     assert "--max-loss: must be unset with a density, got --density 0.1" in refused.err
+    refused = mvpctl("submit", *CREATE[2:], "--max-loss", "1.0", "--pattern", "2:4")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--max-loss: must be unset with --pattern 2:4, which has one density" in refused.err
     refused = mvpctl("submit", *CREATE[2:], *options, "--wait", "--junit", "report.xml")
     assert (refused.code, refused.out) == (2, "")
     assert "--junit: must be unset with --max-loss; mvpctl sweep report shows a search" in refused.err

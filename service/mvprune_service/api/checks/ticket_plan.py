@@ -12,6 +12,7 @@ from mvprune.data.tasks import TASKS
 from mvprune.spec.cells import BadValue
 from mvprune.spec.fields import METHODS
 from mvprune.spec.parameters import PARAMETERS
+from mvprune.spec.patterns import BlocksOfFour, gives_density
 from mvprune.sweep.tickets.study import AXES, DENSITY, NO_CONTROL, SEED, STEP, TASK, Run, rounds_to
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.access.errors import Violation, bad
@@ -25,7 +26,8 @@ from mvprune_service.sweeps.tickets import extended, point_of, study_of
 
 _SPEC, _POLICY = "sweep.spec", "sweep.policy"
 _OF_TASKS = ("data", "training")  # groups of the parameters that a task may have of its own
-_TAKEN = {"model", "model_revision", "task", "dataset", "target_density", "include", "exclude", "training", "seed"}
+_TAKEN = {"model", "model_revision", "task", "dataset", "target_density", "include", "exclude", "pattern"}
+_TAKEN |= {"training", "seed"}
 _MASK = "locked_mask"
 _WHY = {  # why fields of the base must be unset
     "teacher": ", whose runs have no teacher",
@@ -135,6 +137,9 @@ def _check_base(base: job_pb2.CompressionSpec) -> Iterator[Violation]:
         elif field.name in METHODS:
             rule = f"{_MASK} or unset with tickets, whose rounds prune by magnitude; compare methods in a grid"
             yield bad(f"{_SPEC}.base.method", field.name, rule)
+        elif field.name == "pattern" and gives_density(value):
+            rule = f"{BlocksOfFour()} or unset with tickets, whose rounds have several densities"
+            yield bad(f"{_SPEC}.base.pattern", value, rule)
         elif field.name not in _TAKEN:
             yield from _refused("", [(field, value)])
 

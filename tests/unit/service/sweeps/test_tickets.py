@@ -100,6 +100,14 @@ async def test_what_the_runs_train(gym: Gym) -> None:
             assert (mask.selection, mask.rewind) == (job_pb2.GLOBAL, 0.1)
 
 
+async def test_all_runs_of_a_study_in_blocks_have_the_pattern(gym: Gym) -> None:
+    await gym.create(**ROUNDS | {"base": BASE | {"pattern": "1x4"}})
+    await gym.run()
+    assert await gym.state() == "SUCCEEDED"
+    count = len(await gym.points())
+    assert {(await spec_of(gym, f"s-{number:04d}")).pattern for number in range(1, count + 1)} == {"1x4"}
+
+
 async def test_without_rewinding_a_random_mask_applies_from_the_first_step(gym: Gym) -> None:
     await gym.create(**ROUNDS)
     [point] = [point for point in await gym.points() if point.method == "random"]
@@ -291,6 +299,10 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "a method": (
         {"base": BASE | {"movement": {}}},
         {"sweep.spec.base.method": "must be locked_mask or unset with tickets, whose rounds prune by magnitude"},
+    ),
+    "a pattern with one density": (
+        {"base": BASE | {"pattern": "2:4"}},
+        {"sweep.spec.base.pattern": "must be 1x4 or unset with tickets, whose rounds have several densities"},
     ),
     "a mask": (
         {"base": BASE | {"locked_mask": {"mask_from": {"job": "j"}, "initial_weights": "RANDOM"}}},
