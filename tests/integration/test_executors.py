@@ -181,7 +181,8 @@ def test_unknown_refs(executor: Executor, prefix: str) -> None:
 
 def test_the_output_of_a_process(executor: Executor, prefix: str) -> None:
     executor.submit(python(f"{prefix}a", "import sys; print('x' * 100_000); print('the end', file=sys.stderr)"))
-    wait_for(executor, f"{prefix}a", Phase.EXITED)
+    ended = wait_for(executor, f"{prefix}a", Phase.EXITED)
+    assert ended.exit_code == 0, f"{ended}, {executor.output(f'{prefix}a')[-99:]!r}"
     until(lambda: executor.output(f"{prefix}a").endswith(b"x\nthe end\n"), lambda: executor.output(f"{prefix}a")[-99:])
     assert len(executor.output(f"{prefix}a")) == OUTPUT_BYTES
 
