@@ -34,7 +34,7 @@ Scales = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.int64]
 
 _BLOCK = 1 << 16  # numbers in work at a time
-_SMALLEST_SCALE = np.float32(2.0**-126)  # below, bfloat16 loses bits
+SMALLEST_SCALE = np.float32(2.0**-126)  # below, bfloat16 loses bits
 
 
 class Values(StrEnum):
@@ -244,7 +244,7 @@ def _quantize(
         factors = largest / ends.astype(np.float32)
         if unit is not None:
             factors = _shared(factors, unit)
-        factors[factors < _SMALLEST_SCALE] = 0
+        factors[factors < SMALLEST_SCALE] = 0
         scales[rows] = bfloat16_bits(factors)
         block = np.divide(block, np.repeat(_divisors(scales[rows]), lengths), dtype=np.float32)
         limits = most if steps is None else np.repeat(ends, lengths)
@@ -268,7 +268,7 @@ def _fewest_steps(block: Numbers, lengths: Counts, largest: Numbers) -> Counts:
     for steps in STEPS[-2::-1]:
         scales = bfloat16_bits(largest / np.float32(steps))
         # That the largest is exact is quickly known, and rare.
-        hopeful = (largest / np.float32(steps) >= _SMALLEST_SCALE) & (from_bfloat16(scales) * steps == largest)
+        hopeful = (largest / np.float32(steps) >= SMALLEST_SCALE) & (from_bfloat16(scales) * steps == largest)
         some = block[np.repeat(hopeful, lengths)]
         divisors = np.repeat(_divisors(scales[hopeful]), lengths[hopeful])
         exact = np.rint(some / divisors) * divisors == some
@@ -290,7 +290,7 @@ def _unit(values: Numbers, most: int) -> np.float32:
     """The scale of the largest magnitude; 0 where it is too small, or not finite, which is refused later."""
     with np.errstate(over="ignore", invalid="ignore"):
         largest = np.float32(max(values.max(initial=0), -values.min(initial=0))) / np.float32(most)
-    if not _SMALLEST_SCALE <= largest < np.inf:
+    if not SMALLEST_SCALE <= largest < np.inf:
         return np.float32(0)
     unit: np.float32 = from_bfloat16(bfloat16_bits(np.array([largest])))[0]
     return unit
@@ -302,7 +302,7 @@ def _shared(factors: Numbers, unit: np.float32) -> Numbers:
         return np.zeros_like(factors)
     filled = factors > 0
     ratios = np.divide(unit, factors, where=filled, out=np.ones(len(factors)), dtype=np.float64)
-    steps = np.clip(_powers_of_4(ratios), 0, _powers_of_4(np.float64(unit) / _SMALLEST_SCALE))
+    steps = np.clip(_powers_of_4(ratios), 0, _powers_of_4(np.float64(unit) / SMALLEST_SCALE))
     return np.where(filled, np.ldexp(unit, -2 * steps), 0)
 
 

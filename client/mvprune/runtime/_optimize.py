@@ -12,7 +12,6 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact.packing import Unpacked
 from mvprune.artifact.values import Values
-from mvprune.common.blocks import in_block
 from mvprune.runtime._choice import DENSEST, Choices, sparse_layer
 from mvprune.runtime._compressed import Compressed
 from mvprune.runtime._elements import Elements
@@ -21,6 +20,7 @@ from mvprune.runtime._fusion import fuse
 from mvprune.runtime._linear import LINEAR
 from mvprune.runtime._used import warn_without_int8, warn_without_kernel
 from mvprune.runtime.kernel import Activations, Stored
+from mvprune.runtime.rounding import may_round
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -100,7 +100,8 @@ class Replacement(Generic[Model]):
         check_activations(activations, backend != "csr", "backend='auto' or 'kernel'")
         self._model, self._values, self._threads, self._backend = model, values, threads, backend
         self._activations = activations
-        self._choices = Choices(tokens, threads or torch.get_num_threads(), values, activations)
+        conditions = tokens, threads or torch.get_num_threads(), values
+        self._choices, self._fp32_choices = Choices(*conditions, activations), Choices(*conditions)
 
     def take(self, names: Iterable[str], weight: Unpacked) -> bool:
         """Replaces the layers that have this weight, if they are faster without their zeros, or smaller as stored.
@@ -121,23 +122,22 @@ class Replacement(Generic[Model]):
         if layers and weight.kind in _STORED and all(is_plain(layer) for _, layer in layers):
             made = dict.fromkeys((layer for _, layer in layers), StoredEmbedding(*weight.rows()))
         elif layers and all(type(layer) in LINEAR for _, layer in layers):
-            made = self._sparse_layers({layer for _, layer in layers}, weight, all(map(in_block, paths)))
+            made = self._sparse_layers({layer for _, layer in layers}, weight, all(may_round(*one) for one in layers))
         for path, layer in layers:
             if layer in made:
                 self._model.set_submodule(path, made[layer])
         return bool(made)
 
-    def _sparse_layers(self, layers: Collection[Any], weight: Unpacked, in_blocks: bool) -> dict[nn.Module, Compressed]:
+    def _sparse_layers(self, layers: Collection[Any], weight: Unpacked, may_round: bool) -> dict[nn.Module, Compressed]:
         """The replacement of each layer; empty if one is faster dense."""
-        # A head has little to compute, and rounding it costs most.
-        rounded = self._activations == "int8" and in_blocks
+        rounded = self._activations == "int8" and may_round
         if weight.nonzeros > DENSEST * math.prod(weight.shape) and not rounded:
             return {}
         elements = Elements.at((weight.shape[0], weight.shape[1]), *weight.elements())
         made: dict[nn.Module, Compressed] = {}
         for layer in layers:
             matrix = elements.transposed() if isinstance(layer, Conv1D) else elements
-            backend = self._choose(matrix)
+            backend = self._choose(matrix, rounded=rounded)
             if backend == "dense":
                 return {}
             made[layer] = sparse_layer(backend, matrix, layer.bias, self._values, self._threads)
@@ -153,11 +153,12 @@ class Replacement(Generic[Model]):
         fuse(self._model)
         return self._model
 
-    def _choose(self, matrix: Elements) -> str:
+    def _choose(self, matrix: Elements, *, rounded: bool) -> str:
         if self._backend == "auto":
             size = max(1, math.prod(matrix.shape))
-            return self._choices.backend(matrix.shape, len(matrix.values) / size, matrix.filled_quads())
-        return "int8" if self._activations == "int8" else self._backend
+            choices = self._choices if rounded else self._fp32_choices
+            return choices.backend(matrix.shape, len(matrix.values) / size, matrix.filled_quads())
+        return "int8" if rounded else self._backend
 
 
 def check_activations(activations: str, possible: bool, remedy: str) -> None:

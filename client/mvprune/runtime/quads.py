@@ -7,17 +7,18 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from mvprune.artifact.values import Values, encode_values, from_bfloat16
+from mvprune.artifact.values import Values, encode_values, from_bfloat16, rounded
 from mvprune.runtime._elements import Elements
 from mvprune.runtime._layout import BAND, blocks, check_layout, lay_out
 from mvprune.runtime.kernel import Matrix, SparseMatrix
 
 COLUMNS = 512
 """Of a block: those of a token that share a scale; kQuadBlock of kernel.h."""
+FILLED = 0.55
+"""From this fraction of non-zero quads on, products with all of them are faster."""
 
 _QUADS, _FULL = 5, 6  # kinds of kernel.h
 _TOGETHER = 4  # kTogether of kernel.h
-_FILLED = 0.55  # from this fraction of non-zero quads on, products with all of them are faster
 _ZERO = 128  # a byte of an activation that is zero
 
 
@@ -27,7 +28,18 @@ def for_bytes(weight: Elements) -> SparseMatrix:
     Raises:
         ArtifactError: a value is not finite.
     """
-    return Full.pack(weight) if weight.filled_quads() > _FILLED else Quads.pack(weight)
+    return Full.pack(weight) if weight.filled_quads() > FILLED else Quads.pack(weight)
+
+
+def rounded_weight(weight: Elements) -> npt.NDArray[np.float32]:
+    """The weight that `for_bytes` multiplies by, dense.
+
+    Raises:
+        ArtifactError: a value is not finite.
+    """
+    whole = np.zeros(weight.shape, np.float32)
+    whole[weight.rows, weight.columns] = weight.values
+    return rounded(whole, Values.INT8, sparse=weight.filled_quads() <= FILLED)
 
 
 class Quads(SparseMatrix):
