@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from mvprune.artifact import Manifest
 from mvprune.data.loading import Columns, DataError, load_validation
 from mvprune.runtime import Used, used
 from mvprune.runtime.kernel import Activations
+from mvprune.runtime.rounding import int8_simulated
 from mvprune_core.base.errors import CompressionError
 from mvprune_core.models.artifact_loading import Opened, Runtime, open_artifact
 from mvprune_core.models.forward import padding_side
@@ -34,7 +36,7 @@ class Evaluated:
         manifest: of the artifact.
         task: the task's name.
         runtime: dense or sparse.
-        activations: int8 if a layer of the sparse runtime uses them, else fp32.
+        activations: int8 if a layer of the sparse runtime uses them, or all of a dense model simulate them; else fp32.
         rows: number of texts, questions or sentences that were evaluated.
         metrics: fractions, correlations or a perplexity, by name.
         recorded: the values of the same metrics in the manifest.
@@ -62,7 +64,7 @@ def evaluate(
     columns: Columns = Columns(),  # noqa: B008 (immutable)
     base: str | Path | None = None,
     runtime: Runtime = "dense",
-    activations: Activations = "fp32",
+    activations: Activations | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluated:
     """Evaluates an artifact as `compress` did when it made it: the same data gives the same metrics.
@@ -75,7 +77,8 @@ def evaluate(
         columns: names of columns; None: found by name.
         base: the base model's folder, for a delta artifact.
         runtime: dense, on a GPU where there is one, or sparse, see `mvprune.load`.
-        activations: of the sparse runtime.
+        activations: int8: of the sparse runtime in the layers that are faster so; simulated in all layers of the dense
+            one, as when the artifact was made. None: what the manifest says.
         progress: receives the number of inputs done and of all inputs.
 
     Raises:
@@ -89,7 +92,9 @@ def evaluate(
         metrics = _measure(opened, found, runtime, progress)
     except (DataError, CompressionError) as error:
         raise CannotEvaluate(str(error)) from error
-    runs = used(opened.loaded.model, runtime, activations)
+    runs = used(opened.loaded.model, runtime, opened.activations)
+    if runtime == "dense":
+        runs = replace(runs, activations=opened.activations)
     recorded = {name: opened.manifest.metrics.get(f"eval/{name}") for name in metrics}
     return Evaluated(
         manifest=opened.manifest,
@@ -100,12 +105,18 @@ def evaluate(
         metrics=metrics,
         recorded={name: value for name, value in recorded.items() if value is not None},
         same_data=_is_same(opened.manifest, found),
-        notes=(*found.columns, *found.notes, *_runtime_notes(runs)),
+        notes=(*found.columns, *found.notes, *_notes_on_activations(opened.manifest.activations, runs)),
     )
 
 
-def _runtime_notes(runs: Used) -> tuple[str, ...]:
-    return (f"activations stayed fp32: {runs.activations_reason}",) if runs.activations_reason else ()
+def _notes_on_activations(own: Activations, runs: Used) -> tuple[str, ...]:
+    if runs.activations_reason:
+        return (f"activations stayed fp32: {runs.activations_reason}",)
+    if runs.activations == own == "fp32":
+        return ()
+    simulated = ", simulated on the dense model" * (runs.runtime == "dense" and runs.activations != "fp32")
+    of_manifest = ", as the artifact says" if runs.activations == own else f"; the metrics in the manifest are of {own}"
+    return (f"activations are {runs.activations}{simulated}{of_manifest}",)
 
 
 def _data(opened: Opened, path: str | Path | None, columns: Columns) -> TaskData:
@@ -126,7 +137,11 @@ def _measure(opened: Opened, data: TaskData, runtime: str, progress: Callable[[i
     side = padding_side(model, (examples, probes(opened.loaded.tokenizer, opened.max_length)))
     examples = replace(examples, padding_side=side)
     device = torch.device("cuda" if runtime == "dense" and torch.cuda.is_available() else "cpu")
-    with counted(model, lambda done: progress(done, len(examples))):
+    rounds = runtime == "dense" and opened.activations == "int8"
+    with (
+        counted(model, lambda done: progress(done, len(examples))),
+        int8_simulated(model.to(device)) if rounds else nullcontext(),
+    ):
         return objective.measure(objective.predict(model.to(device), examples, device))
 
 

@@ -55,7 +55,7 @@ class Predictor:
         *,
         base: str | Path | None = None,
         runtime: Runtime = "dense",
-        activations: Activations = "fp32",
+        activations: Activations | None = None,
     ) -> Predictor:
         """A predictor of an artifact; see `open_artifact`.
 

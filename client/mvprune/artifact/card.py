@@ -190,6 +190,7 @@ def _facts(info: ResultInfo, form: Form, total_bytes: int) -> list[tuple[str, ..
         *([("method", _code(method or "as manifest.json says"))] if is_pruned(info) else []),
         *([("pattern", _code(pattern))] if (pattern := pattern_of(info)) else []),
         *([("structures", _code(structures))] if (structures := structures_of(info)) else []),
+        *([("activations", activations)] if (activations := activations_of(info)) else []),
         ("density", f"{percent(counts.density)} of the prunable weights (asked for: {percent(counts.target_density)})"),
         *([("bytes", size_in_words(total_bytes, counts.dense_bytes))] if total_bytes else []),
         ("FLOPs", flops_in_words(counts)),
@@ -223,6 +224,13 @@ def pattern_of(info: ResultInfo) -> str:
     """The N:M pattern of the pruned weights, "" if they are in none."""
     pattern = info.spec.get("pattern")
     return pattern if isinstance(pattern, str) else ""
+
+
+def activations_of(info: ResultInfo) -> str:
+    """The activations that the metrics are of, "" if they are not rounded."""
+    if info.activations == "fp32":
+        return ""
+    return f"{info.activations}: the metrics are of rounded inputs and weights, as the sparse runtime computes"
 
 
 def structures_of(info: ResultInfo) -> str:

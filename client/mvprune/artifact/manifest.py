@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import open_file
@@ -137,6 +137,12 @@ class ResultInfo:
     seed: int
     notes: tuple[str, ...] = ()
     """Guesses, replacements and warnings of the run, a sentence each."""
+
+    @property
+    def activations(self) -> Literal["fp32", "int8"]:
+        """How the sparse runtime is to compute, and how the metrics were measured."""
+        asked = self.spec.get("activations")  # a job's is in capitals
+        return "int8" if isinstance(asked, str) and asked.lower() == "int8" else "fp32"
 
     @property
     def spec_sha256(self) -> str:

@@ -48,10 +48,10 @@ def benchmark_command(argv: Sequence[str]) -> None:
                 )
         except ValueError as error:  # a number that the model does not take
             raise LocalRefusal(str(error)) from error
-    answer(args.form, found, [f"{found.ratio:.2f}"], lambda: _print(found))
+    answer(args.form, found, [f"{found.ratio:.2f}"], lambda: _print(found, args.activations is None))
 
 
-def _print(found: Latency) -> None:
+def _print(found: Latency, are_own: bool) -> None:
     print_table(
         ["", "dense", "sparse", "ratio"],
         [
@@ -66,7 +66,7 @@ def _print(found: Latency) -> None:
             ("a call", f"{found.batch} x {found.tokens} tokens, {counted(found.threads, 'thread')}"),
             ("linear layers", layers),
             ("kernel", found.isa or "none"),
-            ("activations", found.activations),
+            ("activations", found.activations + ", as the artifact says" * (are_own and found.activations != "fp32")),
             ("difference", f"{found.difference:.2g} of the largest output"),
             *([("not sparse", found.reason)] if found.reason else []),
             *([("not int8", found.activations_reason)] if found.activations_reason else []),

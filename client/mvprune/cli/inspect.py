@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mvprune.artifact.card import flops_in_words, pattern_of, structures_of
+from mvprune.artifact.card import activations_of, flops_in_words, pattern_of, structures_of
 from mvprune.cli.shared.artifacts import ARTIFACT_OR_JOB, artifact_or_job, as_job, fetch_outline, is_folder
 from mvprune.cli.shared.local import refusals
 from mvprune.cli.shared.options import command_parser, connect
@@ -122,6 +122,7 @@ def _provenance(found: Inspection) -> list[tuple[str, str]]:
         ("spec", f"sha256 {manifest.spec_sha256}"),
         ("pattern", pattern_of(manifest)),
         ("structures", structures_of(manifest)),
+        ("activations", activations_of(manifest)),
         ("FLOPs", flops_in_words(manifest.accounting)),
         ("seed", str(manifest.seed)),
         *(("note", note) for note in manifest.notes),

@@ -55,6 +55,7 @@ def fields(job: JobRecord) -> list[tuple[str, str]]:
         ("baseline", baseline.job or ("none" if baseline.none else "") if baseline else ""),
         ("density", keeps(job)),
         ("stored", stored(job.spec)),
+        ("activations", job.spec.activations or ""),
         ("priority", str(job.policy.priority or "")),
         ("attempt", str(job.attempt or "")),
         ("labels", labels(job)),

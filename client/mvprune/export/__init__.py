@@ -102,6 +102,9 @@ def export(
     except OSError as error:
         raise ArtifactError(f"{error.filename or folder}: {error.strerror or error}") from error
     notes = written.notes if to == "csr" else (*written.notes, _not_kept(manifest, artifact, to, sizes))
+    if manifest.activations != "fp32":
+        own = manifest.activations
+        notes += (f"{to} has no rounding of activations: the metrics in the manifest are those of {own} activations",)
     return Exported(folder, to, sizes, written.difference, written.tolerance, notes)
 
 

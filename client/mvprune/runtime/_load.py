@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -9,9 +10,11 @@ from typing import Literal
 import transformers
 
 from mvprune import artifact
-from mvprune.artifact import Base, zeros
+from mvprune.artifact import Base, read_manifest, zeros
 from mvprune.runtime._optimize import Replacement, check_activations
 from mvprune.runtime.kernel import Activations
+
+log = logging.getLogger(__name__)
 
 
 def load(
@@ -19,7 +22,7 @@ def load(
     base: str | Path | Base | None = None,
     *,
     runtime: Literal["dense", "sparse"] = "dense",
-    activations: Activations = "fp32",
+    activations: Activations | None = None,
     keep_zeros: bool = False,
 ) -> transformers.PreTrainedModel:
     """Verifies an artifact and builds its model: a plain transformers model, dense, fp32, in evaluation mode.
@@ -34,7 +37,7 @@ def load(
         runtime: "sparse": for inference on a CPU, each pruned layer that is faster so computes from its non-zeros,
             and its dense weight is never held (see `mvprune.runtime.optimize`).
         activations: of the sparse runtime; int8: the inputs of layers are rounded to int8 where that is faster (see
-            `mvprune.runtime.optimize`).
+            `mvprune.runtime.optimize`). None: what the artifact's manifest says.
         keep_zeros: whether the zeros of the pruned weights stay when the model is trained; only of the dense runtime.
             See `mvprune.hf.keep_zeros`.
 
@@ -50,11 +53,16 @@ def load(
     """
     if runtime not in ("dense", "sparse"):
         raise ValueError(f"runtime must be dense or sparse, got {runtime!r}")
-    check_activations(activations, runtime == "sparse", "runtime='sparse'")
+    check_activations(activations or "fp32", runtime == "sparse", "runtime='sparse'")
+    own = read_manifest(directory).activations
     if runtime == "sparse":
         if keep_zeros:
             raise ValueError("keep_zeros must be False with runtime='sparse', which is for inference, got True")
-        return artifact.load(directory, base, replacement=partial(Replacement, activations=activations))
+        if activations is None and own != "fp32":
+            log.info("%s: activations are %s, as its manifest says; activations='fp32' is exact", directory, own)
+        return artifact.load(directory, base, replacement=partial(Replacement, activations=activations or own))
+    if own != "fp32":
+        log.info("%s: its metrics are those of %s activations, and runtime='dense' has fp32", directory, own)
     model = artifact.load(directory, base)
     if keep_zeros:
         zeros.keep_zeros(model)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mvprune.artifact import load
+from mvprune.artifact import load, read_manifest
 from mvprune.artifact.positions import longest_input
 from mvprune.runtime import kernel
 from mvprune.runtime._choice import fastest
@@ -67,7 +67,7 @@ def measure(
     threads: int = 1,
     seconds: float = 3.0,
     base: str | Path | None = None,
-    activations: Activations = "fp32",
+    activations: Activations | None = None,
 ) -> Latency:
     """Times an artifact, alternating dense and sparse, on random tokens.
 
@@ -78,7 +78,7 @@ def measure(
         threads: threads of torch and the kernel.
         seconds: minimum duration; at least five rounds are run.
         base: the folder of the base model, for a delta artifact.
-        activations: of the sparse runtime, see `optimize`.
+        activations: of the sparse runtime, see `optimize`; None: what the artifact's manifest says.
 
     Raises:
         ArtifactError: the artifact is not valid.
@@ -87,6 +87,7 @@ def measure(
     for name, value in (("batch", batch), ("tokens", tokens), ("threads", threads)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+    activations = activations or read_manifest(directory).activations
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -129,7 +129,7 @@ class Spec:
         target_density: fraction of the prunable weights that is KEPT: 0.03 keeps 3 %; with mask_from or N:M it may
             be left out, for that of the mask or the pattern.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'.
-        exclude: do not prune modules whose name matches this pattern, even if they match include.
+        exclude: do not prune modules whose name matches this pattern; it counts more than include.
         pattern: keep or drop four consecutive weights of a row together (1x4); the density is any, and the runtime
             computes them faster; or keep N of every M (N:M): 2:4 keeps two of four, and the density is N/M.
         structure: prune whole attention heads, feed-forward units or encoder layers, and remove them: a smaller
@@ -147,6 +147,9 @@ class Spec:
             int4 have per-row scales.
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings; int4 has a scale for 64
             weights, and int8 for small matrices: positions, token types, pooler and head.
+        activations: how the sparse runtime is to compute; int8 rounds inputs and weights of the blocks' linear
+            layers: training simulates it at the target density, metrics are those of the rounded model, and it is
+            the default of those that run the artifact.
         trim_vocabulary: keep only the embeddings of tokens that occur in the data, and of word pieces that compose
             all others.
         trim_positions: keep only the embeddings of the positions of max_length tokens; the model then takes no
@@ -179,6 +182,7 @@ class Spec:
     allow_density_miss: bool
     weight_dtype: str | None
     embedding_dtype: str | None
+    activations: str | None
     trim_vocabulary: bool
     trim_positions: bool
     target_bytes: int | None

@@ -17,7 +17,7 @@ class RunOptions:
             out, for that of the mask or the pattern; above 0, at most 1.
         include: prune only modules whose name matches this pattern (*, ?, []), such as '*.attention.*'; default:
             what suits the model's family.
-        exclude: do not prune modules whose name matches this pattern, even if they match include; default: none.
+        exclude: do not prune modules whose name matches this pattern; it counts more than include; default: none.
         pattern: keep or drop four consecutive weights of a row together (1x4); the density is any, and the runtime
             computes them faster; or keep N of every M (N:M): 2:4 keeps two of four, and the density is N/M;
             default: any weights.
@@ -40,6 +40,9 @@ class RunOptions:
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings; int4 has a scale for 64
             weights, and int8 for small matrices: positions, token types, pooler and head; default: int8 where the
             metric loses at most 0.1 points by it, at least for the words, else fp16.
+        activations: how the sparse runtime is to compute; int8 rounds inputs and weights of the blocks' linear
+            layers: training simulates it at the target density, metrics are those of the rounded model, and it is
+            the default of those that run the artifact; default: fp32.
         trim_vocabulary: keep only the embeddings of tokens that occur in the data, and of word pieces that compose
             all others; default: no.
         trim_positions: keep only the embeddings of the positions of max_length tokens; the model then takes no
@@ -66,6 +69,7 @@ class RunOptions:
     allow_density_miss: bool = False
     weight_dtype: Literal["fp32", "fp16", "bf16", "int8", "int4"] | None = None
     embedding_dtype: Literal["fp32", "fp16", "bf16", "int8", "int4"] | None = None
+    activations: Literal["fp32", "int8"] | None = None
     trim_vocabulary: bool = False
     trim_positions: bool = False
     target_bytes: int | None = None
@@ -89,6 +93,7 @@ class RunKeywords(TypedDict, total=False):
     allow_density_miss: bool
     weight_dtype: Literal["fp32", "fp16", "bf16", "int8", "int4"] | None
     embedding_dtype: Literal["fp32", "fp16", "bf16", "int8", "int4"] | None
+    activations: Literal["fp32", "int8"] | None
     trim_vocabulary: bool
     trim_positions: bool
     target_bytes: int | None

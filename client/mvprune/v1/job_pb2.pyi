@@ -131,7 +131,7 @@ class JobEstimate(_message.Message):
     def __init__(self, phases: _Optional[_Iterable[_Union[JobEstimate.Phase, _Mapping]]] = ..., epochs: _Optional[float] = ..., runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
 
 class CompressionSpec(_message.Message):
-    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp", "locked_mask", "rigl", "sparse_momentum", "rpp", "include", "exclude", "pattern", "structure", "structure_density", "structure_block_size", "structure_fill", "layer_dropout", "allow_density_miss", "weight_dtype", "embedding_dtype", "trim_vocabulary", "trim_positions", "target_bytes", "delta", "teacher", "baseline", "training", "keep_fine_tuned", "seed")
+    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp", "locked_mask", "rigl", "sparse_momentum", "rpp", "include", "exclude", "pattern", "structure", "structure_density", "structure_block_size", "structure_fill", "layer_dropout", "allow_density_miss", "weight_dtype", "embedding_dtype", "activations", "trim_vocabulary", "trim_positions", "target_bytes", "delta", "teacher", "baseline", "training", "keep_fine_tuned", "seed")
     class Values(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VALUES_UNSPECIFIED: _ClassVar[CompressionSpec.Values]
@@ -189,6 +189,7 @@ class CompressionSpec(_message.Message):
     ALLOW_DENSITY_MISS_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_DTYPE_FIELD_NUMBER: _ClassVar[int]
     EMBEDDING_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATIONS_FIELD_NUMBER: _ClassVar[int]
     TRIM_VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     TRIM_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     TARGET_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -227,6 +228,7 @@ class CompressionSpec(_message.Message):
     allow_density_miss: bool
     weight_dtype: CompressionSpec.Values
     embedding_dtype: CompressionSpec.Values
+    activations: Runtime.Activations
     trim_vocabulary: bool
     trim_positions: bool
     target_bytes: int
@@ -236,7 +238,19 @@ class CompressionSpec(_message.Message):
     training: Training
     keep_fine_tuned: bool
     seed: int
-    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., platon: _Optional[_Union[PlatonPruning, _Mapping]] = ..., obert: _Optional[_Union[ObertPruning, _Mapping]] = ..., smp: _Optional[_Union[StaticModelPruning, _Mapping]] = ..., locked_mask: _Optional[_Union[LockedMask, _Mapping]] = ..., rigl: _Optional[_Union[RigLPruning, _Mapping]] = ..., sparse_momentum: _Optional[_Union[SparseMomentumPruning, _Mapping]] = ..., rpp: _Optional[_Union[ReweightedProximalPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., structure: _Optional[_Union[CompressionSpec.Structure, str]] = ..., structure_density: _Optional[float] = ..., structure_block_size: _Optional[int] = ..., structure_fill: bool = ..., layer_dropout: _Optional[float] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., trim_vocabulary: bool = ..., trim_positions: bool = ..., target_bytes: _Optional[int] = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., keep_fine_tuned: bool = ..., seed: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., platon: _Optional[_Union[PlatonPruning, _Mapping]] = ..., obert: _Optional[_Union[ObertPruning, _Mapping]] = ..., smp: _Optional[_Union[StaticModelPruning, _Mapping]] = ..., locked_mask: _Optional[_Union[LockedMask, _Mapping]] = ..., rigl: _Optional[_Union[RigLPruning, _Mapping]] = ..., sparse_momentum: _Optional[_Union[SparseMomentumPruning, _Mapping]] = ..., rpp: _Optional[_Union[ReweightedProximalPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., structure: _Optional[_Union[CompressionSpec.Structure, str]] = ..., structure_density: _Optional[float] = ..., structure_block_size: _Optional[int] = ..., structure_fill: bool = ..., layer_dropout: _Optional[float] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., activations: _Optional[_Union[Runtime.Activations, str]] = ..., trim_vocabulary: bool = ..., trim_positions: bool = ..., target_bytes: _Optional[int] = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., keep_fine_tuned: bool = ..., seed: _Optional[int] = ...) -> None: ...
+
+class Runtime(_message.Message):
+    __slots__ = ()
+    class Activations(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        ACTIVATIONS_UNSPECIFIED: _ClassVar[Runtime.Activations]
+        FP32: _ClassVar[Runtime.Activations]
+        INT8: _ClassVar[Runtime.Activations]
+    ACTIVATIONS_UNSPECIFIED: Runtime.Activations
+    FP32: Runtime.Activations
+    INT8: Runtime.Activations
+    def __init__(self) -> None: ...
 
 class Dataset(_message.Message):
     __slots__ = ("train", "validation", "hub_id", "hub_config", "text_column", "text_pair_column", "label_column")

@@ -96,6 +96,8 @@ def named(conn: Connection, project: str, spec: job_pb2.CompressionSpec, *, lock
     if spec.baseline.job and other.target_density != 1:
         text = f"must be a job with density 1, got {name}, which has the density {other.target_density:g}"
         raise NoTeacher("baseline", text)
+    if spec.baseline.job and other.activations == job_pb2.Runtime.INT8:
+        raise NoTeacher("baseline", f"must be a job with fp32 activations, got {name}, which has int8")
     return job
 
 

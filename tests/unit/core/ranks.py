@@ -52,6 +52,7 @@ from mvprune_core.training import loop as training
 from mvprune_core.training import sparse_products as products
 from mvprune_core.training.curves import Curve
 from mvprune_core.training.layer_dropout import layers_dropped
+from mvprune_core.training.rounded_layers import RoundedLayers
 
 _SECONDS = 800  # on a busy machine
 # Large libraries are imported: see without_collection.
@@ -93,8 +94,8 @@ def start(folder: Path, scenarios: Mapping[int, Sequence[str]]) -> dict[int, dic
 
 
 def methods(group: Group, folder: Path) -> dict[str, Any]:
-    """The model and the losses of every method, and of LayerDrop. One process cuts its batches into as many parts as
-    two ranks do."""
+    """The model and the losses of every method, of LayerDrop and of int8 activations. One process cuts its batches into
+    as many parts as two ranks do."""
     found, chosen = {}, replace(_settings(), accumulation_steps=1 if group.size > 1 else 2)
     for name in (None, *METHODS):
         curve = Curve("pruning", STEPS)
@@ -110,6 +111,9 @@ def methods(group: Group, folder: Path) -> dict[str, Any]:
         run(loaded, FEW, chosen, METHODS[name](), Weights(4), group=group, curve=of_blocks)
         found[f"{name} in blocks"] = {"loss": of_blocks.history().loss, "model": _state(loaded.model)}
     found["layer_dropout"] = {"loss": curve.history().loss, "model": _state(loaded.model)}
+    curve, loaded = Curve("pruning", STEPS), load_model(find_model(folder / "model", None), FEW, seed=0)
+    run(loaded, FEW, chosen, SoftMovement(), group=group, curve=curve, rounded=RoundedLayers(loaded.model))
+    found["int8 activations"] = {"loss": curve.history().loss, "model": _state(loaded.model)}
     return found
 
 

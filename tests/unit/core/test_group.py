@@ -71,7 +71,8 @@ def same(first: Any, second: Any) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["dense", *METHODS, *(f"{name} in blocks" for name in ranks.IN_BLOCKS), "layer_dropout"]
+    "name",
+    ["dense", *METHODS, *(f"{name} in blocks" for name in ranks.IN_BLOCKS), "layer_dropout", "int8 activations"],
 )
 def test_two_ranks_train_as_one_process_that_cuts_its_batches_does(
     two: dict[str, list[Any]], one: dict[str, Any], name: str

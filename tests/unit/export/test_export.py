@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 import torch
 from scipy import sparse
+from tests.unit.runtime.pruned_models import for_int8
 
 from mvprune.artifact import ArtifactError, Values, read_manifest
 from mvprune.common.units import size
@@ -59,6 +60,14 @@ def test_the_answer_says_what_is_not_kept(pruned_model: Made, tmp_path: Path, to
         f"{to} has the zeros, but not the size and the speed of the sparse model: its weights take {weights}, "
         f"the artifact's {sparse_weights}; `mvprune.load('{artifact}', runtime=\"sparse\")` runs the sparse model; "
         f"`mvpctl benchmark {artifact}` measures both speeds"
+    )
+
+
+@pytest.mark.parametrize("to", ["dense", "csr"])
+def test_rounded_activations_are_in_no_other_format(pruned_model: Made, tmp_path: Path, to: str) -> None:
+    artifact = for_int8(pruned_model("BertForSequenceClassification")[1], tmp_path / "int8")
+    assert export(artifact, tmp_path / to, to=to).notes[-1] == (
+        f"{to} has no rounding of activations: the metrics in the manifest are those of int8 activations"
     )
 
 

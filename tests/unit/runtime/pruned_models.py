@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ import transformers
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from mvprune.artifact import MANIFEST_FILE, read_manifest
 from mvprune.runtime import kernel
 
 WORDS = 60
@@ -84,3 +88,12 @@ def inputs(batch: int = 3, tokens: int = 17) -> dict[str, Tensor]:
     for row in range(batch):
         mask[row, max(1, tokens - 3 * row) :] = 0
     return {"input_ids": ids, "attention_mask": mask}
+
+
+def for_int8(artifact: Path, folder: Path) -> Path:
+    """A copy of an artifact, of a job with int8 activations."""
+    shutil.copytree(artifact, folder)
+    manifest = read_manifest(folder)
+    changed = replace(manifest, spec={**manifest.spec, "activations": "INT8"})
+    (folder / MANIFEST_FILE).write_bytes(changed.to_json())
+    return folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import httpx
 import pytest
 import yaml
 from tests.unit.client.scripted_server import Fake, fake, serve_folder  # noqa: F401 (a fixture)
+from tests.unit.runtime.pruned_models import for_int8, needs_kernel
 from tests.waiting import PATIENCE
 
 from mvprune.artifact import read_manifest
@@ -225,10 +227,43 @@ def test_int8_activations(
             assert found["activations_reason"] == reason
         if command == "serve":
             assert f"warning: served with fp32 activations, not int8: {reason}\n" in err
-    if command != "benchmark":
+    if command == "serve":
         assert main([command, str(artifact("sst2")), *options, "--runtime", "dense", "--activations", "int8"]) == 2
         assert capsys.readouterr().err == (
             "error: --activations must be fp32 in the dense runtime, got int8; pass --runtime sparse\n"
         )
     assert main([command, str(artifact("sst2")), "--activations", "int4"]) == 2
     assert "--activations must be one of fp32, int8, got 'int4'" in capsys.readouterr().err
+
+
+@needs_kernel
+@pytest.mark.parametrize("command", ["serve", "evaluate", "benchmark"])
+def test_the_activations_of_an_artifact_are_the_default(
+    artifact: Artifact,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    no_server: None,
+    command: str,
+) -> None:
+    from mvprune.runtime import _choice, kernel  # see above
+
+    folder, options = for_int8(artifact("sst2"), tmp_path / "int8"), options_of(command, tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(_choice, "fastest", lambda rivals, _: {name: float(name != "int8") for name in rivals})
+    monkeypatch.setattr(kernel, "multiplies_bytes", lambda: True)
+
+    def said(*more: str) -> str:
+        assert main([command, str(folder), *options, *more]) == 0
+        return "".join(capsys.readouterr())
+
+    assert re.search("activations +(are )?int8.*, as the artifact says", said())
+    own = said("--activations", "fp32")
+    if command != "benchmark":
+        assert re.search("activations are fp32[,;].* int8", own)
+        assert ("int8, simulated on the dense model, as" if command == "evaluate" else "fp32, not int8") in said(
+            "--runtime", "dense"
+        )
+    monkeypatch.setattr(kernel, "multiplies_bytes", lambda: False)
+    sparse = ["--runtime", "sparse"] if command == "evaluate" else []
+    assert "has no products of bytes here (VNNI)" in said(*sparse)

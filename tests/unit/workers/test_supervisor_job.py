@@ -85,12 +85,13 @@ def test_the_artifact_is_stored_as_the_job_says(
     spec.dataset.train = spec.dataset.validation = str(tmp_path / "few-words.tsv")
     Path(spec.dataset.train).write_text("text\tlabel\n" + "a great film\tgood\na dull film\tbad\n" * 8)
     spec.weight_dtype, spec.embedding_dtype = job_pb2.CompressionSpec.INT8, job_pb2.CompressionSpec.BF16
-    spec.trim_vocabulary, spec.delta = True, True
+    spec.trim_vocabulary, spec.delta, spec.activations = True, True, job_pb2.Runtime.INT8
     run(spec, tmp_path)
     output = folders(tmp_path).output
     manifest, header = read_manifest(output), open_header(output / WEIGHTS_FILE)
-    wanted = {"values": "INT8", "embeddings": "BF16", "trim_vocabulary": True, "delta": True}
+    wanted = {"values": "INT8", "embeddings": "BF16", "trim_vocabulary": True, "delta": True, "activations": "INT8"}
     assert wanted.items() <= manifest.spec.items()
+    assert manifest.activations == "int8"
     assert {header.packed[layer.name].dtype for layer in manifest.layers} == {"I8"}
     words = header.packed["bert.embeddings.word_embeddings.weight"]
     assert (words.dtype, words.layout) == ("BF16", "rows"), "trimmed, so that it is not the base model's any more"

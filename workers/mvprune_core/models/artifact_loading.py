@@ -33,6 +33,8 @@ class Opened:
         loaded: the model, on the CPU and in evaluation mode, and the tokenizer.
         labels: names of the model's classes or tags in the order of its logits.
         max_length: tokens of an input, as in training; longer inputs are cut.
+        activations: those that were asked for, or the artifact's. A dense model computes in fp32 nevertheless, except
+            in `mvprune.runtime.rounding.int8_simulated`.
     """
 
     manifest: Manifest
@@ -40,6 +42,7 @@ class Opened:
     loaded: Loaded
     labels: tuple[str, ...]
     max_length: int
+    activations: Activations
 
 
 def open_artifact(
@@ -48,7 +51,7 @@ def open_artifact(
     task: str | None = None,
     base: str | Path | None = None,
     runtime: Runtime = "dense",
-    activations: Activations = "fp32",
+    activations: Activations | None = None,
 ) -> Opened:
     """Verifies and loads an artifact with its tokenizer; nothing is downloaded and no code of the artifact is run.
 
@@ -57,7 +60,7 @@ def open_artifact(
         task: a task other than the manifest's.
         base: the base model's folder, for a delta artifact.
         runtime: dense or sparse, see `mvprune.load`.
-        activations: of the sparse runtime.
+        activations: see `Opened`; None: the artifact's.
 
     Raises:
         ArtifactError: the artifact is not valid, or its model does not do such a task.
@@ -67,7 +70,7 @@ def open_artifact(
         known = get_task(task or manifest.dataset.name)
     except UnknownTask as error:
         raise ArtifactError(f"{error}" if task else f"manifest.json: dataset.name: {error}") from error
-    model: Any = load(directory, base, runtime=runtime, activations=activations)
+    model: Any = load(directory, base, runtime=runtime, activations=activations if runtime == "sparse" else None)
     if not (found := type(model).__name__).endswith(f"For{known.kind.head}"):
         raise ArtifactError(
             f"{directory}: the model must have the head {known.kind.head} for {known.kind.name}, the task "
@@ -78,7 +81,8 @@ def open_artifact(
         raise ArtifactError(f"{directory}: the model {flaw}, for the task {known.name}")
     without_batch_effects(model)
     loaded = Loaded(model, _tokenizer(directory, model), fine_tuned=True)
-    return Opened(manifest, known, loaded, labels, longest_input(loaded, _max_length(manifest, known)))
+    length = longest_input(loaded, _max_length(manifest, known))
+    return Opened(manifest, known, loaded, labels, length, activations or manifest.activations)
 
 
 def _tokenizer(directory: str | Path, model: Any) -> Any:

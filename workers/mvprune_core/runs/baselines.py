@@ -50,6 +50,8 @@ class SharedBaseline:
         result = self.result
         if result.accounting.target_density != 1:
             return f"has the density {result.accounting.target_density:g}"
+        if result.activations != "fp32":
+            return f"has metrics of {result.activations} activations"
         if result.model.sha256 != model.sha256:
             return f"was trained from another model ({result.model.name!r}, not {model.name!r})"
         if result.dataset.name != data.task.name:

@@ -13,6 +13,7 @@ from transformers.pytorch_utils import Conv1D
 from mvprune.artifact import Base, ModelSource
 from mvprune.artifact.structures import Structures
 from mvprune.data.run_length import default_cooldown, preset_note, too_short
+from mvprune.runtime.rounding import rounded_layers
 from mvprune.sources.model_types import problem_with_checkpointing
 from mvprune.spec.patterns import BLOCK, NOfM, parse_pattern
 from mvprune.spec.structures import LEAST, problem_with_density
@@ -72,6 +73,12 @@ def resolve(request: Request, student: Loaded, source: Future[ModelSource], cach
         raise CompressionError(
             Reason.UNSUPPORTED_ARCHITECTURE,
             f"training.gradient_checkpointing {problem_with_checkpointing(type(student.model).__name__)}",
+        )
+    if spec.rounds and not rounded_layers(student.model):
+        raise CompressionError(
+            Reason.UNSUPPORTED_ARCHITECTURE,
+            "activations must be fp32 for a model without a layer that the sparse runtime can round, an nn.Linear in a "
+            f"numbered block, got int8 for {type(student.model).__name__}; leave it out",
         )
     if spec.trim_positions:
         check_positions(student.model)

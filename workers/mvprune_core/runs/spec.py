@@ -73,6 +73,11 @@ class Spec(RunOptions):
         return self.teacher if isinstance(self.teacher, Teacher) else None
 
     @property
+    def rounds(self) -> bool:
+        """Whether the result is for a runtime that rounds activations."""
+        return self.activations == "int8"
+
+    @property
     def coding(self) -> Coding:
         """How the artifact stores the values; the finest way where the run may choose a coarser one."""
         values, embeddings = (Values(dtype or Values.FP16) for dtype in (self.weight_dtype, self.embedding_dtype))

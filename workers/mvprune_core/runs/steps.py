@@ -15,6 +15,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Accounting, ArtifactError, Coding, LayerCount, Values, round_values
 from mvprune.common.metrics import ABOVE_CONSTANT
+from mvprune.runtime.rounding import int8_simulated
 from mvprune_core.base.callbacks import Callback
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.group import ALONE, Group
@@ -58,6 +59,7 @@ from mvprune_core.training.layer_dropout import layers_dropped
 from mvprune_core.training.loop import Evaluation, Trainer
 from mvprune_core.training.masking import Masks
 from mvprune_core.training.optimization import build_optimizer
+from mvprune_core.training.rounded_layers import RoundedLayers
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +146,7 @@ class CompressionRun:
         given = run.given_mask
         if given is not None:
             load_tensors(model, given.weights)
+        rounded = RoundedLayers(model) if run.spec.rounds else None
         masks = Masks(
             model,
             run.method,
@@ -160,7 +163,9 @@ class CompressionRun:
             empty_bypassed(model, run.structures),
             layers_dropped(dropped, run.spec.layer_dropout or 0, run.spec.seed) as draw,
         ):
-            steps = self._train(loaded, curve, masks, distillation, steps_before=run.dense_steps, before_step=draw)
+            steps = self._train(
+                loaded, curve, masks, distillation, rounded, steps_before=run.dense_steps, before_step=draw
+            )
         return Masked(loaded, curve, steps, masks, original)
 
     def _keep(self, loaded: Loaded, layers: Mapping[str, nn.Linear | Conv1D]) -> Masked:
@@ -281,7 +286,8 @@ class CompressionRun:
     def _remeasure(self, folded: Folded) -> dict[str, float]:
         """The task's metrics of a folded model whose values were rounded again; the phase goes on."""
         check_stop(self.group)
-        with self._examples_counted("evaluating", folded.loaded.model, len(self.resolved.validation)):
+        model = folded.loaded.model
+        with self._examples_counted("evaluating", model, len(self.resolved.validation)), self._as_run(folded):
             return self._measure(folded.loaded, folded.curve, folded.steps).metrics
 
     def _outputs(self, folded: Folded) -> dict[str, Tensor]:
@@ -290,7 +296,7 @@ class CompressionRun:
         if not run.objective.outputs:
             return {}
         model = folded.loaded.model.to(run.device)
-        with self._examples_counted("evaluating", model, len(which)):
+        with self._examples_counted("evaluating", model, len(which)), self._as_run(folded):
             return compute_teacher_logits(
                 model, run.validation, which, run.objective.outputs, run.device, "fp32", self.group
             )
@@ -319,7 +325,8 @@ class CompressionRun:
     def _evaluate(self, trained: Trained) -> tuple[dict[str, float], list[str]]:
         """Metrics, and notes on them."""
         check_stop(self.group)
-        with self._counted("evaluating", trained.loaded.model, len(self.resolved.validation)):
+        model, count = trained.loaded.model, len(self.resolved.validation)
+        with self._counted("evaluating", model, count), self._as_run(trained):
             metrics, predictions = self._measure(trained.loaded, trained.curve, trained.steps)
         doubt = self.resolved.objective.doubt(predictions)
         is_dense = trained.curve.phase == "dense"
@@ -332,7 +339,8 @@ class CompressionRun:
     def _measure(self, loaded: Loaded, curve: Curve, step: int) -> Measurement:
         run, digest = self.resolved, None
         # The last model that was evaluated in training, or the best one, is the result if it is stored as it is.
-        if run.settings.evaluate_every and (curve.phase == "dense" or run.spec.coding == _EXACT):
+        is_stored = run.spec.coding == _EXACT and not run.spec.rounds
+        if run.settings.evaluate_every and (curve.phase == "dense" or is_stored):
             digest = digest_of(loaded.model)
         found = self._measured.get(digest)
         if found is None:
@@ -342,6 +350,11 @@ class CompressionRun:
             self._measured.add(digest, found)
         curve.add_evaluation(step, found.metrics)
         return Measurement(dict(found.metrics), found.predictions)
+
+    def _as_run(self, trained: Trained) -> AbstractContextManager[None]:
+        """A context in which the result computes as it will be run."""
+        rounds = self.resolved.spec.rounds and isinstance(trained, Folded)
+        return int8_simulated(trained.loaded.model) if rounds else nullcontext()
 
     @contextmanager
     def _counted(self, phase: str, model: nn.Module, total: int) -> Iterator[None]:
@@ -360,6 +373,7 @@ class CompressionRun:
         curve: Curve,
         masks: Masks | None = None,
         distillation: DistillationLoss | None = None,
+        rounded: RoundedLayers | None = None,
         *,
         steps_before: int = 0,
         before_step: Callable[[int], None] = lambda step: None,
@@ -397,6 +411,7 @@ class CompressionRun:
             seed=run.spec.seed,
             callback=self.callback,
             masks=masks,
+            rounded=rounded,
             distillation=distillation,
             evaluation=Evaluation(
                 measure, metric, metric not in run.data.task.kind.losses, check, self._measured.keep_best

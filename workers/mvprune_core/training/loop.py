@@ -31,6 +31,7 @@ from mvprune_core.training.distillation import DistillationLoss
 from mvprune_core.training.masking import Masks
 from mvprune_core.training.optimization import Optimizer
 from mvprune_core.training.precision import autocast
+from mvprune_core.training.rounded_layers import RoundedLayers
 from mvprune_core.training.sparse_products import SparseProducts
 from mvprune_core.training.training_mode import training_mode
 
@@ -102,6 +103,7 @@ class Trainer:
         seed: seed of batches and dropout.
         callback: receives every step.
         masks: masks of the model.
+        rounded: the layers that round from the step on at which the density is final, in evaluations too.
         distillation: the loss with a teacher.
         evaluation: required if the settings evaluate during training.
         checkpoints: where to resume from and save to.
@@ -121,6 +123,7 @@ class Trainer:
     seed: int
     callback: Callback
     masks: Masks | None = None
+    rounded: RoundedLayers | None = None
     distillation: DistillationLoss | None = None
     evaluation: Evaluation | None = None
     checkpoints: Checkpoints | None = None
@@ -153,6 +156,8 @@ class Trainer:
             finally:
                 if self._products is not None:
                     self._products.remove()
+                if self.rounded is not None:
+                    self.rounded.end()
         if self.masks is not None:
             self.masks.finalize()
         load_tensors(self.model, self._best.tensors)
@@ -199,6 +204,7 @@ class Trainer:
         """One step on the examples with these indices: gradients, update, new masks. Returns the loss."""
         self.optimizer.allocate()
         self.before_step(self.step)
+        self._round_if_final()
         if self._products is not None and self._products.chosen is None and self.masks is not None and self.masks.final:
             # Measured on one rank: others may measure differently.
             faster = self._products.faster() if self.group.rank == 0 else []
@@ -285,12 +291,20 @@ class Trainer:
     def _products(self) -> SparseProducts | None:
         """None where products are dense."""
         settings, cpu = self.settings, self.device.type == "cpu"
-        if self.masks is None or settings.precision != "fp32" or settings.compile or not cpu:
+        if self.masks is None or settings.precision != "fp32" or settings.compile or not cpu or self.rounded:
             return None
         if settings.deterministic:  # times decide, and another run may measure others
             return None
         size = settings.batch_size / (settings.accumulation_steps * self.group.size)
         return SparseProducts(self.model, self.masks.matrices, size * float(self.examples.lengths.mean()))
+
+    def _round_if_final(self) -> None:
+        if self.rounded is not None and self._is_at_final_density:
+            self.rounded.begin()
+
+    @property
+    def _is_at_final_density(self) -> bool:
+        return self.masks is None or self.step >= self.masks.method.schedule.pruning_end(self.total_steps)
 
     def _note(self, text: str) -> None:
         if self.notes is not None and text:
@@ -313,10 +327,11 @@ class Trainer:
     def _evaluate(self) -> None:
         if self.evaluation is None:
             raise ValueError("evaluation must be given with evaluate_every, got None")
+        self._round_if_final()
         with nullcontext() if self.masks is None else self.masks.finalized():
             value = self.group.broadcast(self.evaluation.measure(self.step)[self.evaluation.metric])
             self.model.train()
-            if self.masks is not None and self.step < self.masks.method.schedule.pruning_end(self.total_steps):
+            if not self._is_at_final_density:
                 return
             improved = self._best.update(value, higher_is_better=self.evaluation.higher_is_better)
             if improved and self.settings.keep_best:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune.cli.shared.artifacts import add_runtime, artifact_parser, check_runtime, fetched
+from mvprune.cli.shared.artifacts import add_runtime, artifact_parser, fetched
 from mvprune.cli.shared.errors import LocalRefusal
 from mvprune.cli.shared.live import live
 from mvprune.cli.shared.local import refusals
@@ -26,7 +26,6 @@ that has data of its own takes its validation set: from the folder MVPRUNE_DATA,
 def evaluate_command(argv: Sequence[str]) -> None:
     """Evaluates an artifact on data."""
     args = _parser().parse_args(argv)
-    check_runtime(args)
     os.environ.setdefault(*SPIN)
     with refusals("worker"):
         import torch
@@ -90,7 +89,7 @@ def _print(found: Evaluated) -> None:
         [
             ("task", found.task),
             ("runtime", found.runtime),
-            *([("activations", found.activations)] if found.runtime == "sparse" else []),
+            *([("activations", found.activations)] if (found.runtime, found.activations) != ("dense", "fp32") else []),
             ("evaluated on", f"{found.rows:,} rows"),
             ("data", names[found.same_data]),
             *(("note", note) for note in found.notes),

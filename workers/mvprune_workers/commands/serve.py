@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune.cli.shared.artifacts import add_runtime, artifact_parser, check_runtime, fetched
+from mvprune.cli.shared.artifacts import add_runtime, artifact_parser, fetched
 from mvprune.cli.shared.errors import LocalRefusal
 from mvprune.cli.shared.exit import ExitCode
 from mvprune.cli.shared.local import refusals
@@ -38,7 +38,8 @@ _NAMES = {"csr": "torch's sparse products", "dense": "dense torch"}
 def serve_command(argv: Sequence[str]) -> int:
     """Serves an artifact over HTTP until SIGTERM or Ctrl-C."""
     args = _parser().parse_args(argv)
-    check_runtime(args)
+    if args.activations == "int8" and args.runtime != "sparse":
+        raise LocalRefusal("--activations must be fp32 in the dense runtime, got int8; pass --runtime sparse")
     os.environ.setdefault(*SPIN)
     with refusals("serve"):
         import torch
@@ -70,13 +71,17 @@ def serve_command(argv: Sequence[str]) -> int:
                 source.folder, base=args.base, runtime=args.runtime, activations=args.activations
             )
         predictor.predict([{field.name: "a" for field in predictor.fields}])  # the first one is slow
-        runs = used(predictor.opened.loaded.model, args.runtime, args.activations)
+        opened = predictor.opened
+        runs = used(opened.loaded.model, args.runtime, opened.activations)
         if runs.reason:
             print(
                 f"warning: served by {_NAMES[runs.runtime]}, not by the sparse runtime: {runs.reason}", file=sys.stderr
             )
         if runs.activations_reason:
             print(f"warning: served with fp32 activations, not int8: {runs.activations_reason}", file=sys.stderr)
+        elif (own := opened.manifest.activations) != "fp32":
+            how = "" if runs.activations == own else f"not {own}, "
+            print(f"note: activations are {runs.activations}, {how}as the artifact says", file=sys.stderr)
         description = _description(predictor, runs, torch.get_num_threads(), limits)
         host, port = args.listen
         try:

@@ -7,6 +7,7 @@ from html import escape
 
 from mvprune.artifact.card import (
     SPARSE,
+    activations_of,
     flops_in_words,
     made_in_words,
     method_name,
@@ -119,6 +120,7 @@ def _provenance(info: ResultInfo, total_bytes: int) -> list[Row]:
         *([("bytes", size_in_words(total_bytes, counts.dense_bytes))] if total_bytes else []),
         ("bytes of the weights file", f"{counts.sparse_bytes:,}"),
         ("FLOPs", flops_in_words(counts)),
+        *([("activations", activations)] if (activations := activations_of(info)) else []),
         *([("speed on a CPU", speed.replace("`", ""))] if (speed := speed_with_commands(info)) else []),
         ("seed", str(info.seed)),
         ("SHA-256 of the request", info.spec_sha256),

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mvprune.cli.shared.commands import CONNECTION
-from mvprune.cli.shared.errors import LocalRefusal
 from mvprune.cli.shared.live import live
 from mvprune.cli.shared.local import refusals
 from mvprune.cli.shared.options import Parser, command_parser, connect, plain_parser
@@ -67,30 +66,18 @@ def add_activations(parser: Parser) -> None:
     parser.add_argument(
         "--activations",
         type=one_of("fp32", "int8"),
-        default="fp32",
         metavar="A",
-        help="of the sparse runtime: fp32 (default), or int8 in the layers that it makes faster on this machine",
+        help="of the sparse runtime: fp32, or int8 in the layers that it makes faster on this machine; default: the "
+        "artifact's",
     )
 
 
 def add_runtime(parser: Parser, default: str) -> None:
-    """The options for the runtime; `check_runtime` has what the parser cannot check."""
+    """The options for the runtime."""
     names = ("dense", "sparse")
     shown = " or ".join(f"{name} (default)" if name == default else name for name in names)
     parser.add_argument("--runtime", type=one_of(*names), default=default, metavar="R", help=shown)
     add_activations(parser)
-
-
-def check_runtime(args: argparse.Namespace) -> None:
-    """Checks that the runtime has the activations.
-
-    Raises:
-        LocalRefusal: it has not.
-    """
-    if args.activations != "fp32" and args.runtime != "sparse":
-        raise LocalRefusal(
-            f"--activations must be fp32 in the dense runtime, got {args.activations}; pass --runtime sparse"
-        )
 
 
 @contextlib.contextmanager

@@ -89,6 +89,9 @@ async def test_jobs_that_cannot_be_a_baseline(school: School) -> None:
     assert refused == "must be a job with density 1, got projects/p/jobs/pruned, which has the density 0.1"
     both = {"teacher": {"job": "pruned"}, "baseline": {"job": "pruned"}}
     assert "must be a job with density 1" in await school.refused("baseline.job", **both)
+    await school.submit("rounded", teacher=None, target_density=1.0, activations="INT8")
+    refused = await school.refused("baseline.job", teacher={"none": True}, baseline={"job": "rounded"})
+    assert refused == "must be a job with fp32 activations, got projects/p/jobs/rounded, which has int8"
     refused = await school.refused("baseline.job", teacher={"none": True}, baseline={"job": "absent"})
     assert "must be a job that exists, got projects/p/jobs/absent" in refused
     refused = await school.refused("baseline.job", teacher={"none": True}, baseline={"job": ""})
