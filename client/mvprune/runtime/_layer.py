@@ -149,20 +149,24 @@ class LayerForward(OneCall):
 
 def layer_forward(block: nn.Module) -> LayerForward | None:
     """The computation of the block at once, or None if it has to go part by part."""
+    parts = known_parts(block)
+    if kernel.isa() not in _ISAS or not parts or not all(isinstance(parts[name], KernelLinear) for name in _PRODUCTS):
+        return None
+    return LayerForward(block, parts, ACTIVATIONS[type(parts["activation"])])
+
+
+def known_parts(block: nn.Module) -> dict[str, Any]:
+    """The parts of a block that the kernel can compute at once, by their names in `BlockNames`; else {}."""
     names = BLOCKS.get(class_name(block))
-    if names is None or kernel.isa() not in _ISAS:
-        return None
-    parts = {part: block.get_submodule(path) for part, path in names._asdict().items()}
-    activation = ACTIVATIONS.get(type(parts["activation"]))
-    config: Any = parts["attention"].config
-    if (
-        activation is None
-        or getattr(config, "is_decoder", False)
-        or not all(isinstance(parts[name], KernelLinear) for name in _PRODUCTS)
-        or not all(is_norm(parts[name]) for name in _NORMS)
-    ):
-        return None
-    return LayerForward(block, parts, activation)
+    if names is None:
+        return {}
+    parts: dict[str, Any] = {part: block.get_submodule(path) for part, path in names._asdict().items()}
+    is_known = (
+        type(parts["activation"]) in ACTIVATIONS
+        and not getattr(parts["attention"].config, "is_decoder", False)
+        and all(is_norm(parts[name]) for name in _NORMS)
+    )
+    return parts if is_known else {}
 
 
 def is_norm(module: nn.Module) -> bool:

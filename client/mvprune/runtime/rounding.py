@@ -19,6 +19,7 @@ from mvprune.artifact.values import SMALLEST_SCALE
 from mvprune.common.blocks import in_block
 from mvprune.runtime._elements import Elements
 from mvprune.runtime._linear import LINEAR
+from mvprune.runtime.attention16 import attention16_simulated
 from mvprune.runtime.quads import COLUMNS, FILLED, rounded_weight
 
 _LARGEST = 127
@@ -41,7 +42,7 @@ class Rounded(NamedTuple):
         columns, scales = self.numbers.shape[-1], self.scales
         if scales.shape[-1] > 1:
             scales = scales.repeat_interleave(COLUMNS, -1)[..., :columns]
-        return (self.numbers * scales).to(dtype)
+        return self.numbers.float().mul_(scales).to(dtype)
 
 
 def rounded_layers(model: nn.Module) -> list[nn.Linear | Conv1D]:
@@ -92,7 +93,7 @@ def round_weight(weight: Tensor) -> Rounded:
 @contextmanager
 def int8_simulated(model: nn.Module) -> Iterator[None]:
     """A context in which a dense model in evaluation mode computes as the sparse runtime with int8 activations does if
-    it rounds all layers that it may. Attention is not rounded."""
+    it rounds all layers that it may."""
     layers = rounded_layers(model)
     for layer in layers:
         turned = isinstance(layer, Conv1D)
@@ -100,7 +101,8 @@ def int8_simulated(model: nn.Module) -> Iterator[None]:
         values = torch.from_numpy(rounded_weight(Elements.of(weight.cpu().numpy()))).to(weight.device)
         layer.forward = partial(_forward, values, layer.bias)  # type: ignore[method-assign]
     try:
-        yield
+        with attention16_simulated(model):
+            yield
     finally:
         for layer in layers:
             del layer.forward

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.unit.core.test_resume import StopIn, same
-from tests.unit.runtime.pruned_models import needs_kernel
+from tests.unit.runtime.pruned_models import needs_int8
 from torch import Tensor, nn
 from transformers import DistilBertConfig, DistilBertModel, GPT2Config, GPT2Model
 from transformers.pytorch_utils import Conv1D
@@ -140,7 +140,7 @@ def off(found: Tensor, wanted: Tensor) -> float:
     return float((found - wanted).abs().max() / wanted.abs().max())
 
 
-@needs_kernel
+@needs_int8
 @pytest.mark.parametrize("density", [0.2, 1.0])
 @pytest.mark.parametrize("pattern", [None, "1x4"])
 @pytest.mark.parametrize("family", ["bert", *OTHERS])
@@ -153,9 +153,8 @@ def test_the_runtime_computes_what_was_evaluated(
     pattern: str | None,
     density: float,
 ) -> None:
-    """The kernel's attention in int16 of whole layers is not simulated. Where it is not used, as in GPT-2 and where
-    weights of attention are requested, only rounding errors of fp32 are left. Measured: at most 2.3 % of the largest
-    logit with it, 1e-6 without."""
+    """Up to rounding errors of fp32, except for examples in which these make a number the next integer. Measured: at
+    most 2e-6 of the largest logit for most of the examples, 1 % for all."""
     torch.manual_seed(1)
     folder = save(OTHERS[family]()) if family in OTHERS else model_folder
     result = compress(folder, data, density=density, pattern=pattern, **OPTIONS)
@@ -166,10 +165,10 @@ def test_the_runtime_computes_what_was_evaluated(
     assert torch.equal(answers(dense), exact)
     real = optimize(mvprune.load(artifact), activations="int8", backend="kernel")
     assert backends(real)["int8"] == len(result.pruned)
+    difference = (answers(real) - simulated).abs().amax(1) / simulated.abs().max()
     assert off(exact, simulated) > 1e-3
-    assert off(answers(real), simulated) < (1e-5 if family == "gpt2" else 0.05)
-    real.config._attn_implementation = "eager"
-    assert off(answers(real), simulated) < 1e-3
+    assert float(difference.median()) < 1e-4
+    assert float(difference.max()) < 0.05
 
 
 @pytest.mark.parametrize("evaluate_every", [None, 10])
