@@ -47,9 +47,13 @@ async def test_densities_that_mean_nothing(plane: Plane, density: float) -> None
     assert list(fields) == ["job.spec.target_density"]
 
 
-async def test_no_method_lists_the_methods(plane: Plane) -> None:
-    _, _, fields = await refused(plane.create(plane.job(movement=None)))
-    assert "magnitude" in fields["job.spec.method"]
+@pytest.mark.parametrize("length", [300, 30_000])
+async def test_a_job_without_a_method_gets_one_and_says_so(plane: Plane, length: int) -> None:
+    training = {"max_steps": length, "batch_size": 16}
+    job = await plane.create(plane.job(movement=None, training=training))
+    method = "obert" if length == 300 else "soft_movement"
+    assert job.spec.WhichOneof("method") == method
+    assert [note for note in job.notes if note.startswith(f"the method is {method}: it loses least")]
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ def compress(
         RanksDiverged: the ranks of the group do not compute the same.
         Stopped: `request_stop` was called.
     """
-    asked = replace(spec, **options)
     objective = objective_for(data)
+    asked, why = replace(spec, **options).with_method(data)
     settled = asked.settled(objective, dense_baseline)
     check_packages(objective.imports)
     request = Request(
@@ -95,6 +95,7 @@ def compress(
     with _memory_errors(), stop_scope(), _flushed_denormals():
         called = (callback or Callback()) if group.rank == 0 else Silent()
         run = _prepare(request, called, cache, checkpoint, checkpoint_seconds, group)
+        run.notes.add(*filter(None, [why]))
         if settled.pattern is not None and asked.density is None and settled.density is not None:
             run.notes.add(parse_pattern(settled.pattern).density_note)
         with run.checkpoints or nullcontext():

@@ -59,6 +59,26 @@ def steps_of(epochs: float, examples: int, batch_size: int) -> int:
     return math.ceil(epochs * math.ceil(examples / batch_size))
 
 
+def planned_steps(
+    task: Task,
+    examples: int | None,
+    *,
+    max_steps: int | None = None,
+    epochs: float | None = None,
+    batch_size: int | None = None,
+    preset: Preset | None = None,
+) -> int:
+    """Optimizer steps of a training with these options; 0: they are not known.
+
+    Args:
+        examples: examples to train on; None: they are not known.
+    """
+    if max_steps or examples is None:
+        return max_steps or 0
+    batch_size = batch_size or task.batch_size
+    return steps_of(epochs or epochs_of(task, examples, batch_size, preset or "short"), examples, batch_size)
+
+
 def mask_interval_of(steps: int) -> int:
     """Steps between two updates of the masks of a method that drops and grows weights, if none are given."""
     return max(1, min(_MASK_INTERVAL, steps // _LEAST_UPDATES))

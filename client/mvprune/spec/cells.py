@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mvprune.common.exceptions import InvalidArgument
 from mvprune.common.suggestions import did_you_mean, must_be_one_of
 from mvprune.spec import messages
-from mvprune.spec.parameter import Kind, Parameter
+from mvprune.spec.parameter import AUTO, Kind, Parameter
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2
 
@@ -20,7 +20,6 @@ _CHOICES: dict[str, Callable[..., None]] = {
     messages.MASK_FROM: messages.set_mask,
 }
 _SPEC = "spec."
-_DEFAULT_METHOD = PARAMETERS[METHOD].default
 
 
 class BadValue(ValueError):
@@ -101,9 +100,9 @@ def of_method(base: job_pb2.CompressionSpec, cell: Mapping[str, Any]) -> dict[st
 
 def method_of(base: job_pb2.CompressionSpec, cell: Mapping[str, Any]) -> str:
     """The method of a cell's job: that of the cell, that of its mask, or the base's."""
-    if cell.get(METHOD):
-        return str(cell[METHOD])
-    return messages.LOCKED_MASK if cell.get(messages.MASK_FROM) else str(base.WhichOneof(METHOD) or _DEFAULT_METHOD)
+    if cell.get(METHOD) or cell.get(messages.MASK_FROM):
+        return messages.method_of(cell)
+    return str(base.WhichOneof(METHOD) or AUTO)
 
 
 def build(base: job_pb2.CompressionSpec, cell: Mapping[str, Any]) -> Built:

@@ -18,7 +18,7 @@ from mvprune.sources.schemes import SCHEMES
 from mvprune.spec.call_options import CallOptions, NamedJob
 from mvprune.spec.fields import METHODS, words_of
 from mvprune.spec.gates import gates_of
-from mvprune.spec.parameter import Kind, Parameter
+from mvprune.spec.parameter import AUTO, Kind, Parameter
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2
 
@@ -85,7 +85,8 @@ def fill_job(job: job_pb2.Job, given: Mapping[str, Any]) -> None:
         InvalidArgument: an unknown method, an option that the method does not have, a value of the wrong type.
     """
     rest = dict(given)
-    method = rest.pop("method", default_method(given))
+    rest.pop("method", None)
+    method = method_of(given)
     if method not in METHODS:
         raise bad_field("job.spec.method", must_be_one_of(METHODS, str(method)[:200]))
     getattr(job.spec, method).SetInParent()
@@ -103,9 +104,10 @@ def fill_job(job: job_pb2.Job, given: Mapping[str, Any]) -> None:
         job.spec.task = DEFAULT_OWN_DATA_TASK
 
 
-def default_method(given: Mapping[str, Any]) -> str:
-    """The method of a job without one: a mask that is given stays as it is."""
-    return LOCKED_MASK if given.get(MASK_FROM) else PARAMETERS["method"].default
+def method_of(given: Mapping[str, Any]) -> str:
+    """The method of a job with these options: a mask that is given stays as it is."""
+    method = given.get("method") or AUTO
+    return LOCKED_MASK if method == AUTO and given.get(MASK_FROM) else str(method)
 
 
 def reader_of(parameter: Parameter) -> Callable[[Any], str] | None:
@@ -126,6 +128,8 @@ def _not_an_option(name: str, value: object, method: str) -> InvalidArgument:
     own = [one.name for one in PARAMETERS.values() if method in one.methods]
     every = [*own, *SubmitOptions.__annotations__]
     hint = "" if name in every else did_you_mean(name, every)
+    if method == AUTO and name in PARAMETERS:
+        hint = f"; give a method that has it: {', '.join(PARAMETERS[name].methods)}"
     rule = f"must be unset for {method}, which has {', '.join(own)}, got {str(value)[:200]!r}"
     return bad_field(f"job.spec.{method}.{name}", rule + hint)
 

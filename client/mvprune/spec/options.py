@@ -50,37 +50,39 @@ class MethodOptions(TypedDict, total=False):
     """Options for the method.
 
     Attributes:
-        method: how weights are chosen; default: soft_movement.
+        method: how weights are chosen; default: auto.
         pruning_start: fraction of the steps before pruning begins; from 0 to 1; for movement, soft_movement, l0,
-            magnitude, random, platon, obert, smp, rpp; default: 0.1.
+            magnitude, random, platon, obert, smp, rpp, auto; default: 0.1.
         cooldown: fraction of the steps at the target density, at the end; not with one_shot; above 0, at most 1;
-            for movement, soft_movement, l0, magnitude, random, platon, obert, smp, rpp; default: 0.4; 0.5 with the
-            preset long.
+            for movement, soft_movement, l0, magnitude, random, platon, obert, smp, rpp, auto; default: 0.4; 0.5
+            with the preset long.
         shape: how the density falls in between; with obert the default is events; for movement, soft_movement, l0,
-            magnitude, random, platon, obert, smp, rpp; default: cubic.
+            magnitude, random, platon, obert, smp, rpp, auto; default: cubic.
         events: how often weights are pruned; only with the shape events; from 1 to 1,000; for movement,
-            soft_movement, l0, magnitude, random, platon, obert, smp, rpp; default: 4 with the shape events.
+            soft_movement, l0, magnitude, random, platon, obert, smp, rpp, auto; default: 4 with the shape events.
         first_event: fraction of the weights that the first event prunes; only with the shape events; above 0, at
-            most 0.9999; for movement, soft_movement, l0, magnitude, random, platon, obert, smp, rpp; default: 0.7
-            with the shape events.
+            most 0.9999; for movement, soft_movement, l0, magnitude, random, platon, obert, smp, rpp, auto; default:
+            0.7 with the shape events.
         score_learning_rate: learning rate of the scores; above 0, at most 100; for movement, soft_movement, l0,
-            smp; default: 0.01; l0: 0.1, more in short runs; smp: 0.02.
+            smp, auto; default: 0.01; l0: 0.1, more in short runs; smp: 0.02.
         selection: take the largest of each matrix (local), or of all matrices together (global); for movement,
-            magnitude, one_shot_magnitude, random, platon, obert, locked_mask, rigl, sparse_momentum; default:
-            local; global with structure; platon, obert, locked_mask: global; rigl, sparse_momentum: local.
-        initial_scores: what the learned scores are added to; for movement, soft_movement, smp; default: magnitude.
+            magnitude, one_shot_magnitude, random, platon, obert, locked_mask, rigl, sparse_momentum, auto; default:
+            local; global with structure; platon, obert, locked_mask, auto: global; rigl, sparse_momentum: local.
+        initial_scores: what the learned scores are added to; for movement, soft_movement, smp, auto; default:
+            magnitude.
         penalty: strength of the penalty on the scores at the target density; from 0 to 1,000,000; for movement,
-            soft_movement, l0, smp; default: no penalty; soft_movement, l0, smp: what suits the model's size.
+            soft_movement, l0, smp, auto; default: no penalty; soft_movement, l0, smp, auto: what suits the model's
+            size.
         gate_temperature: temperature of the hard-concrete gates; lower values give gates nearer to 0 or 1; above 0,
             at most 1; for l0; default: 2/3, the paper's.
         when: prune before or after the training; for one_shot_magnitude; default: after.
         sensitivity_decay: decay of the average of the sensitivity; from 0 to 0.9999; for platon; default: 0.85.
         uncertainty_decay: decay of the average of the uncertainty; from 0 to 0.9999; for platon; default: 0.95.
-        gradients: gradients that each event samples; from 1 to 65,536; for obert; default: 256.
-        gradient_batch_size: examples of a sampled gradient; from 1 to 4,096; for obert; default: 16.
-        damping: is added to the diagonal of the Fisher matrix; above 0, at most 1; for obert; default: 1e-07.
-        fisher_block_size: weights of a block of the Fisher matrix; from 1 to 4,096; for obert; default: 50, or as
-            many as 4 GiB hold.
+        gradients: gradients that each event samples; from 1 to 65,536; for obert, auto; default: 256.
+        gradient_batch_size: examples of a sampled gradient; from 1 to 4,096; for obert, auto; default: 16.
+        damping: is added to the diagonal of the Fisher matrix; above 0, at most 1; for obert, auto; default: 1e-07.
+        fisher_block_size: weights of a block of the Fisher matrix; from 1 to 4,096; for obert, auto; default: 50,
+            or as many as 4 GiB hold.
         allocation: matrices of one kind, such as the queries of all layers, share their weights (kind), or each has
             the same density (local); for smp; default: kind.
         mask_from: the model whose zeros are the mask: a model, as for model, the folder of an artifact, or job:ID,
@@ -133,6 +135,7 @@ class MethodOptions(TypedDict, total=False):
             "rigl",
             "sparse_momentum",
             "rpp",
+            "auto",
         ]
         | None
     )

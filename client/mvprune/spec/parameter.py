@@ -6,6 +6,8 @@ import math
 from enum import Enum
 from typing import NamedTuple
 
+AUTO = "auto"
+"""The method of a job for which one is chosen: see `mvprune.spec.method_choice`."""
 _SCALES = {86_400: ("day", "days"), 60: ("min", "min"), 1: ("s", "s")}
 _SIZES = {1 << 50: "PiB", 1 << 40: "TiB", 1 << 30: "GiB", 1 << 20: "MiB"}
 

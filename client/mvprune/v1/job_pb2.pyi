@@ -131,7 +131,7 @@ class JobEstimate(_message.Message):
     def __init__(self, phases: _Optional[_Iterable[_Union[JobEstimate.Phase, _Mapping]]] = ..., epochs: _Optional[float] = ..., runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
 
 class CompressionSpec(_message.Message):
-    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp", "locked_mask", "rigl", "sparse_momentum", "rpp", "include", "exclude", "pattern", "structure", "structure_density", "structure_block_size", "structure_fill", "layer_dropout", "allow_density_miss", "weight_dtype", "embedding_dtype", "activations", "trim_vocabulary", "trim_positions", "target_bytes", "delta", "teacher", "baseline", "training", "keep_fine_tuned", "seed")
+    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp", "locked_mask", "rigl", "sparse_momentum", "rpp", "auto", "include", "exclude", "pattern", "structure", "structure_density", "structure_block_size", "structure_fill", "layer_dropout", "allow_density_miss", "weight_dtype", "embedding_dtype", "activations", "trim_vocabulary", "trim_positions", "target_bytes", "delta", "teacher", "baseline", "training", "keep_fine_tuned", "seed")
     class Values(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VALUES_UNSPECIFIED: _ClassVar[CompressionSpec.Values]
@@ -178,6 +178,7 @@ class CompressionSpec(_message.Message):
     RIGL_FIELD_NUMBER: _ClassVar[int]
     SPARSE_MOMENTUM_FIELD_NUMBER: _ClassVar[int]
     RPP_FIELD_NUMBER: _ClassVar[int]
+    AUTO_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_FIELD_NUMBER: _ClassVar[int]
     EXCLUDE_FIELD_NUMBER: _ClassVar[int]
     PATTERN_FIELD_NUMBER: _ClassVar[int]
@@ -217,6 +218,7 @@ class CompressionSpec(_message.Message):
     rigl: RigLPruning
     sparse_momentum: SparseMomentumPruning
     rpp: ReweightedProximalPruning
+    auto: AutoPruning
     include: _containers.RepeatedScalarFieldContainer[str]
     exclude: _containers.RepeatedScalarFieldContainer[str]
     pattern: str
@@ -238,7 +240,7 @@ class CompressionSpec(_message.Message):
     training: Training
     keep_fine_tuned: bool
     seed: int
-    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., platon: _Optional[_Union[PlatonPruning, _Mapping]] = ..., obert: _Optional[_Union[ObertPruning, _Mapping]] = ..., smp: _Optional[_Union[StaticModelPruning, _Mapping]] = ..., locked_mask: _Optional[_Union[LockedMask, _Mapping]] = ..., rigl: _Optional[_Union[RigLPruning, _Mapping]] = ..., sparse_momentum: _Optional[_Union[SparseMomentumPruning, _Mapping]] = ..., rpp: _Optional[_Union[ReweightedProximalPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., structure: _Optional[_Union[CompressionSpec.Structure, str]] = ..., structure_density: _Optional[float] = ..., structure_block_size: _Optional[int] = ..., structure_fill: bool = ..., layer_dropout: _Optional[float] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., activations: _Optional[_Union[Runtime.Activations, str]] = ..., trim_vocabulary: bool = ..., trim_positions: bool = ..., target_bytes: _Optional[int] = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., keep_fine_tuned: bool = ..., seed: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., platon: _Optional[_Union[PlatonPruning, _Mapping]] = ..., obert: _Optional[_Union[ObertPruning, _Mapping]] = ..., smp: _Optional[_Union[StaticModelPruning, _Mapping]] = ..., locked_mask: _Optional[_Union[LockedMask, _Mapping]] = ..., rigl: _Optional[_Union[RigLPruning, _Mapping]] = ..., sparse_momentum: _Optional[_Union[SparseMomentumPruning, _Mapping]] = ..., rpp: _Optional[_Union[ReweightedProximalPruning, _Mapping]] = ..., auto: _Optional[_Union[AutoPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., structure: _Optional[_Union[CompressionSpec.Structure, str]] = ..., structure_density: _Optional[float] = ..., structure_block_size: _Optional[int] = ..., structure_fill: bool = ..., layer_dropout: _Optional[float] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., activations: _Optional[_Union[Runtime.Activations, str]] = ..., trim_vocabulary: bool = ..., trim_positions: bool = ..., target_bytes: _Optional[int] = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., keep_fine_tuned: bool = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Runtime(_message.Message):
     __slots__ = ()
@@ -431,6 +433,28 @@ class ReweightedProximalPruning(_message.Message):
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     schedule: Schedule
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+
+class AutoPruning(_message.Message):
+    __slots__ = ("schedule", "score_learning_rate", "penalty", "initial_scores", "selection", "gradients", "gradient_batch_size", "damping", "fisher_block_size")
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SCORE_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    PENALTY_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_SCORES_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    DAMPING_FIELD_NUMBER: _ClassVar[int]
+    FISHER_BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    score_learning_rate: float
+    penalty: float
+    initial_scores: MovementPruning.InitialScores
+    selection: Selection
+    gradients: int
+    gradient_batch_size: int
+    damping: float
+    fisher_block_size: int
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., penalty: _Optional[float] = ..., initial_scores: _Optional[_Union[MovementPruning.InitialScores, str]] = ..., selection: _Optional[_Union[Selection, str]] = ..., gradients: _Optional[int] = ..., gradient_batch_size: _Optional[int] = ..., damping: _Optional[float] = ..., fisher_block_size: _Optional[int] = ...) -> None: ...
 
 class StaticModelPruning(_message.Message):
     __slots__ = ("schedule", "score_learning_rate", "initial_scores", "penalty", "allocation")

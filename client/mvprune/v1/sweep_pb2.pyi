@@ -76,7 +76,7 @@ class Sweep(_message.Message):
     def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[SweepSpec, _Mapping]] = ..., policy: _Optional[_Union[SweepPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Sweep.State, str]] = ..., state_reason: _Optional[str] = ..., counts: _Optional[_Union[SweepCounts, _Mapping]] = ..., recommendation: _Optional[_Union[Recommendation, _Mapping]] = ..., cost: _Optional[_Union[SweepCost, _Mapping]] = ..., estimate: _Optional[_Union[SweepEstimate, _Mapping]] = ..., creator: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SweepSpec(_message.Message):
-    __slots__ = ("base", "job_policy", "axes", "points", "exclude", "max_loss", "gates", "objectives", "seeds", "grid", "random", "search", "tickets")
+    __slots__ = ("base", "job_policy", "axes", "points", "exclude", "max_loss", "gates", "objectives", "seeds", "grid", "random", "search", "tickets", "train_rows")
     class Seeds(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SEEDS_UNSPECIFIED: _ClassVar[SweepSpec.Seeds]
@@ -98,6 +98,7 @@ class SweepSpec(_message.Message):
     RANDOM_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FIELD_NUMBER: _ClassVar[int]
     TICKETS_FIELD_NUMBER: _ClassVar[int]
+    TRAIN_ROWS_FIELD_NUMBER: _ClassVar[int]
     base: _job_pb2.CompressionSpec
     job_policy: _job_pb2.ExecutionPolicy
     axes: _containers.RepeatedCompositeFieldContainer[Axis]
@@ -111,7 +112,8 @@ class SweepSpec(_message.Message):
     random: RandomStrategy
     search: SearchStrategy
     tickets: TicketStrategy
-    def __init__(self, base: _Optional[_Union[_job_pb2.CompressionSpec, _Mapping]] = ..., job_policy: _Optional[_Union[_job_pb2.ExecutionPolicy, _Mapping]] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[_struct_pb2.Struct, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[_struct_pb2.Struct, _Mapping]]] = ..., max_loss: _Optional[float] = ..., gates: _Optional[_Iterable[_Union[_job_pb2.Gate, _Mapping]]] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., seeds: _Optional[_Union[SweepSpec.Seeds, str]] = ..., grid: _Optional[_Union[GridStrategy, _Mapping]] = ..., random: _Optional[_Union[RandomStrategy, _Mapping]] = ..., search: _Optional[_Union[SearchStrategy, _Mapping]] = ..., tickets: _Optional[_Union[TicketStrategy, _Mapping]] = ...) -> None: ...
+    train_rows: int
+    def __init__(self, base: _Optional[_Union[_job_pb2.CompressionSpec, _Mapping]] = ..., job_policy: _Optional[_Union[_job_pb2.ExecutionPolicy, _Mapping]] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[_struct_pb2.Struct, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[_struct_pb2.Struct, _Mapping]]] = ..., max_loss: _Optional[float] = ..., gates: _Optional[_Iterable[_Union[_job_pb2.Gate, _Mapping]]] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., seeds: _Optional[_Union[SweepSpec.Seeds, str]] = ..., grid: _Optional[_Union[GridStrategy, _Mapping]] = ..., random: _Optional[_Union[RandomStrategy, _Mapping]] = ..., search: _Optional[_Union[SearchStrategy, _Mapping]] = ..., tickets: _Optional[_Union[TicketStrategy, _Mapping]] = ..., train_rows: _Optional[int] = ...) -> None: ...
 
 class Axis(_message.Message):
     __slots__ = ("parameter", "values", "range")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from mvprune.data.phases import phases_of
-from mvprune.data.run_length import Preset, epochs_of, preset_note, steps_of, too_short
+from mvprune.data.run_length import Preset, epochs_of, planned_steps, preset_note, too_short
 from mvprune.data.tasks import Task
 from mvprune.v1 import job_pb2
 
@@ -47,7 +47,7 @@ def notes_on_length(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None
     if training.preset and (examples := _examples(task, rows)) is not None:
         yield preset_note(task, examples, batch_size, _PRESETS[training.preset])
     has_pairs = rows.has_pairs if rows is not None else len(task.text_columns) > 1
-    steps = _steps(training, task, rows)
+    steps = about_steps(training, task, rows)
     if steps and spec.target_density and not _is_one_shot(spec):
         note = too_short(steps, spec.target_density, batch_size, has_pairs=has_pairs)
         yield from [note] if note else []
@@ -63,7 +63,19 @@ def known_steps(training: job_pb2.Training, task: Task | None, rows: Rows | None
     """
     if training.max_steps > 0 or task is None or task.kind.has_windows:
         return training.max_steps
-    return _steps(training, task, rows)
+    return about_steps(training, task, rows)
+
+
+def about_steps(training: job_pb2.Training, task: Task, rows: Rows | None) -> int:
+    """The steps of a job, or about as many; 0: they are not known."""
+    return planned_steps(
+        task,
+        _examples(task, rows),
+        max_steps=training.max_steps,
+        epochs=training.epochs,
+        batch_size=training.batch_size,
+        preset=preset_of(training),
+    )
 
 
 def outlook(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None) -> job_pb2.JobEstimate:
@@ -101,15 +113,6 @@ def outlook(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None) -> job
 
 def _examples(task: Task, rows: Rows | None) -> int | None:
     return rows.number if rows is not None and task.kind.rows_are_examples else None
-
-
-def _steps(training: job_pb2.Training, task: Task, rows: Rows | None) -> int:
-    """The steps of a job, or about as many; 0: they are not known."""
-    examples, batch_size = _examples(task, rows), training.batch_size or task.batch_size
-    if training.max_steps or examples is None:
-        return training.max_steps
-    epochs = training.epochs or epochs_of(task, examples, batch_size, preset_of(training))
-    return steps_of(epochs, examples, batch_size)
 
 
 def _is_one_shot(spec: job_pb2.CompressionSpec) -> bool:

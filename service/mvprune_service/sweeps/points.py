@@ -19,6 +19,8 @@ from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.domain import search
 from mvprune_service.domain.cells import Axis, Range
 from mvprune_service.domain.density import fill_density
+from mvprune_service.domain.method import fill_method
+from mvprune_service.domain.run_length import Rows
 
 _GOALS = {
     sweep_pb2.SearchStrategy.GOAL_UNSPECIFIED: "density",
@@ -65,10 +67,11 @@ class Proposal(NamedTuple):
 def new_point(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, cell: Mapping[str, Any]) -> NewPoint:
     """The point of a cell. Raises BadValue."""
     built = cells.build(spec.base, cell)
-    note = fill_density(built.spec)
+    rows = Rows(spec.train_rows, has_pairs=False, validation=0) if spec.train_rows else None
+    notes = (fill_density(built.spec), fill_method(built.spec, rows))
     if not policy.own_baselines:
         share_baseline(built.spec)
-    return NewPoint(cell, built.spec, built.dropped, (note,) if note else ())
+    return NewPoint(cell, built.spec, built.dropped, tuple(filter(None, notes)))
 
 
 def share_baseline(spec: job_pb2.CompressionSpec) -> None:

@@ -37,7 +37,7 @@ def test_submit_answers_in_words_and_counts(fake: Fake, mvpctl: Mvpctl, option: 
     assert outcome == Outcome(0, text, note if option == "--sparsity" else "")
     request = fake.asked("CreateJob")
     assert request.job.spec.target_density == 0.03
-    assert request.job.spec.WhichOneof("method") == "soft_movement"
+    assert request.job.spec.WhichOneof("method") == "auto"
 
 
 @pytest.mark.parametrize("options", [(), ("--validate-only",)])
@@ -194,7 +194,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
 def test_options_that_are_not_given_stay_unset(fake: Fake, mvpctl: Mvpctl) -> None:
     fake.answers["CreateJob"] = always(job("QUEUED"))
     mvpctl(*SUBMIT, "--density", "0.1")
-    expected = job_pb2.CompressionSpec(model="bert-base-uncased", task="sst2", soft_movement={}, target_density=0.1)
+    expected = job_pb2.CompressionSpec(model="bert-base-uncased", task="sst2", auto={}, target_density=0.1)
     assert fake.asked("CreateJob").job.spec == expected
     assert fake.asked("CreateJob").job.policy == job_pb2.ExecutionPolicy()
 

@@ -332,7 +332,7 @@ def test_paths_are_of_this_machine_and_hub_ids_are_not(
             {"method": "l1"},
             "job.spec.method",
             "must be one of movement, soft_movement, l0, magnitude, one_shot_magnitude, random, platon, obert, smp, "
-            "locked_mask, rigl, sparse_momentum, rpp, got 'l1'",
+            "locked_mask, rigl, sparse_momentum, rpp, auto, got 'l1'",
         ),
         (
             {"method": "magnitude", "score_learning_rate": 0.1},
@@ -342,13 +342,20 @@ def test_paths_are_of_this_machine_and_hub_ids_are_not(
         ),
         (
             {"shape": "square"},
-            "job.spec.soft_movement.schedule.shape",
+            "job.spec.auto.schedule.shape",
             "must be one of cubic, linear, one_shot, events, got 'square'",
         ),
         (
             {"shape": "shape_unspecified"},
-            "job.spec.soft_movement.schedule.shape",
+            "job.spec.auto.schedule.shape",
             "must be one of cubic, linear, one_shot, events, got 'shape_unspecified'",
+        ),
+        (
+            {"when": "before"},
+            "job.spec.auto.when",
+            "must be unset for auto, which has pruning_start, cooldown, shape, events, first_event, "
+            "score_learning_rate, selection, initial_scores, penalty, gradients, gradient_batch_size, damping, "
+            "fisher_block_size, got 'before'; give a method that has it: one_shot_magnitude",
         ),
         ({"precision": 16}, "job.spec.training.precision", "must be one of fp32, bf16, got '16'"),
         (

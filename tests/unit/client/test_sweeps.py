@@ -109,7 +109,7 @@ def test_the_base_has_a_method_with_the_options_given(fake: Fake, client: Client
     ).sweep.spec.base
     assert base.soft_movement.penalty == 10
     assert base.soft_movement.schedule.pruning_start == 0.2
-    assert sent(fake, client, model="m", density=0.1).sweep.spec.base.WhichOneof("method") == "soft_movement"
+    assert sent(fake, client, model="m", density=0.1).sweep.spec.base.WhichOneof("method") == "auto"
     fields = refusal(client, model="m", density=0.1, axes=axes, penalty=10, selection="local")
     rule = "must have options of one method, got penalty, selection; points take the options of other methods"
     assert fields == {"sweep.spec.base.method": rule}
@@ -200,7 +200,7 @@ def test_tickets_take_tasks_densities_and_seeds_and_only_rewind_of_the_methods(f
         ({"strategy": SearchStrategy(seeds=0)}, "sweep.spec.search.seeds", "must be at least 1, got 0"),
         ({"seed_policy": "best"}, "sweep.spec.seeds", "must be one of mean, worst, got 'best'"),
         ({"strict_gates": True}, "strict_gates", "must be unset in a sweep, whose gates make no job fail"),
-        ({"penalti": 1}, "sweep.spec.base.soft_movement.penalti", "did you mean penalty?"),
+        ({"penalti": 1}, "sweep.spec.base.auto.penalti", "did you mean penalty?"),
         ({"learning_rate": "x"}, "sweep.spec.base.training.learning_rate", "must be a number, got 'x'"),
         ({"cpus": "x"}, "sweep.spec.job_policy.resources.cpus", "must be a number, got 'x'"),
     ],

@@ -105,6 +105,7 @@ def test_a_model_that_cannot_be_the_baseline(
     baseline = shared(dense(**({"model": model_folder, "data": data, "training": quick} | others[unlike])))
     heard = Recorder()
     options: dict[str, Any] = {"density": 0.3, "teacher": None, "training": quick, "callback": heard}
+    options["method"] = "soft_movement"
     options["dense_baseline"] = replace(baseline, required=required)
     if required:
         with pytest.raises(CompressionError, match=f"baseline must be a dense model .* got {JOB}, which {why[unlike]}"):

@@ -276,9 +276,31 @@ def test_no_thread_is_slowed_down_by_denormals(model_folder: Path, data: Classif
     assert left == [0] * 10
 
 
-def test_the_default_method_is_soft_movement(model_folder: Path, data: ClassificationData) -> None:
-    result = compress(model_folder, data, density=0.5, training=replace(QUICK, max_steps=6), dense_baseline=False)
-    assert list(result.info.spec["method"]) == ["soft_movement"]
+@pytest.mark.parametrize(
+    ("options", "method", "why"),
+    [
+        ({}, "obert", "the method is obert: it loses least in runs of at most 16,000 examples"),
+        ({"pattern": "2:4"}, "soft_movement", "is not possible with pattern"),
+        ({"density": 1.0}, "soft_movement", ""),
+    ],
+)
+def test_a_run_without_a_method_says_which_one_it_has(
+    model_folder: Path, data: ClassificationData, options: Any, method: str, why: str
+) -> None:
+    training = replace(QUICK, max_steps=6)
+    given: Any = {"density": 0.5, "method": "auto"} | options
+    result = compress(model_folder, data, training=training, dense_baseline=False, **given)
+    chosen = result.info.spec["method"]
+    assert list(chosen) == [method]
+    if method == "obert":
+        assert chosen["obert"]["gradients"] == 64
+        assert (
+            chosen["obert"]["schedule"] | {"shape": "events", "events": 3, "first_event": 0.5}
+            == (chosen["obert"]["schedule"])
+        )
+    said = [note for note in result.info.notes if note.startswith("the method is ")]
+    assert bool(said) == bool(why)
+    assert why in "".join(said)
 
 
 def test_folders_may_be_named_by_text(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:

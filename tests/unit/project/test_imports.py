@@ -28,7 +28,10 @@ ALLOWED = {
         *("mvprune.common", "mvprune.sources", "mvprune.data", "mvprune.artifact", "mvprune.runtime"),
         *(
             f"mvprune.spec.{one}"
-            for one in ("rules", "parameter", "parameters", "patterns", "run_options", "structures", "selected_layers")
+            for one in (
+                *("rules", "method_choice", "parameter", "parameters", "patterns", "run_options", "structures"),
+                "selected_layers",
+            )
         ),
     },
     "mvprune_service": {"mvprune", "mvprune_migrations"},

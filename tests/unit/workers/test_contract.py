@@ -17,6 +17,7 @@ from mvprune.spec.fields import words_of
 from mvprune.spec.gate import Gate, GateResult
 from mvprune.spec.models import Baseline, Dataset, Policy
 from mvprune.spec.models import Spec as SpecModel
+from mvprune.spec.parameter import AUTO
 from mvprune.spec.parameters import METHODS as FACTS
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.spec.run_options import RunOptions
@@ -34,7 +35,7 @@ PAIRS: list[tuple[Any, Any]] = [
     (job_pb2.Training.DESCRIPTOR, Training),
     (job_pb2.Schedule.DESCRIPTOR, Schedule),
     (job_pb2.Teacher.DESCRIPTOR, Teacher),
-    *((field.message_type, METHODS[name]) for name, field in CONTRACT_METHODS.items()),
+    *((field.message_type, METHODS[name]) for name, field in CONTRACT_METHODS.items() if name != AUTO),
 ]
 OPTIONS = [
     pytest.param(field, kind, id=f"{message.name}.{field.name}")
@@ -69,7 +70,9 @@ def test_the_core_has_the_contracts_options(message: Any, kind: Any) -> None:
 
 
 def test_the_core_has_the_contracts_methods() -> None:
-    assert set(CONTRACT_METHODS) == set(METHODS)
+    assert set(CONTRACT_METHODS) == {*METHODS, AUTO}
+    chosen = [_names(kind) for kind in (job_pb2.ObertPruning, job_pb2.SoftMovementPruning)]
+    assert _names(job_pb2.AutoPruning) == set.union(*chosen), "options that belong to a method restrict the choice"
 
 
 @pytest.mark.parametrize(("field", "kind"), OPTIONS)
@@ -111,15 +114,13 @@ def test_the_core_takes_the_numbers_that_the_contract_allows(field: Any, kind: A
 def test_a_spec_has_what_else_the_contract_has() -> None:
     options = {PARAMETERS[one.name].fields[0].removeprefix("spec."): one.default for one in fields(RunOptions)}
     of_the_model = {"model", "model_revision", "task", "dataset", "baseline"}
-    assert set(options) == {one.name for one in SPEC.fields} - of_the_model - {"teacher", "training", *METHODS}
+    assert set(options) == {one.name for one in SPEC.fields} - of_the_model - {"teacher", "training", *CONTRACT_METHODS}
     assert _fields(Spec) - _fields(RunOptions) == {"method", "mask_from", "mask_revision", "teacher", "training"}
     assert set(get_type_hints(SpecKeywords)) == _fields(Spec)
     for name, default in options.items():
         assert not default, f"{name} is unset by default"
     assert {word.lower() for word in _words(job_pb2.CompressionSpec.Values)} == set(Values)
     assert {word.lower() for word in _words(job_pb2.CompressionSpec.Structure)} == set(get_args(Structure))
-    assert Spec().chosen_method.name == PARAMETERS["method"].default
-    assert Spec(mask_from="somewhere").chosen_method.name == "locked_mask"
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -154,7 +155,7 @@ def test_counts_are_those_of_the_contract() -> None:
 def test_the_models_have_every_field_of_the_spec() -> None:
     assert _fields(Dataset) == _names(job_pb2.Dataset)
     assert _fields(Baseline) == _names(job_pb2.Baseline)
-    assert _fields(SpecModel) == _names(job_pb2.CompressionSpec) - set(METHODS) | {"method", "method_options"}
+    assert _fields(SpecModel) == _names(job_pb2.CompressionSpec) - set(CONTRACT_METHODS) | {"method", "method_options"}
     assert _fields(Policy) == _names(job_pb2.ExecutionPolicy) - {"resources"} | _names(job_pb2.Resources)
     assert _fields(Gate) == _names(job_pb2.Gate)
     assert _fields(GateResult) == _names(job_pb2.GateResult)

@@ -12,7 +12,7 @@ from mvprune.common.exceptions import InvalidArgument
 from mvprune.data.loading import ClassificationData, Split
 from mvprune.data.tasks import get_task
 from mvprune.spec.messages import field_of, fill_job
-from mvprune.spec.parameter import Kind, Parameter
+from mvprune.spec.parameter import AUTO, Kind, Parameter
 from mvprune.spec.parameters import METHODS, PARAMETERS
 from mvprune.v1 import job_pb2
 from mvprune_core import CompressionError, compress
@@ -51,7 +51,7 @@ def value_of(one: Parameter, chance: random.Random) -> Any:
 
 
 def random_options(chance: random.Random) -> dict[str, Any]:
-    method = chance.choice(list(METHODS))
+    method = chance.choice([name for name in METHODS if name != AUTO])
     own = [name for name in OPTIONS if field_of(name, method)]
     names = {*chance.sample(own, chance.randint(0, 6)), *(["density"] if chance.random() < 0.9 else [])}
     given = {name: value_of(PARAMETERS[name], chance) for name in sorted(names)}

@@ -8,22 +8,26 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from mvprune.artifact import Coding, Values
+from mvprune.data.run_length import planned_steps
 from mvprune.data.tasks import Task
-from mvprune.spec.parameters import PARAMETERS
+from mvprune.spec.method_choice import choose_method
+from mvprune.spec.parameter import AUTO
 from mvprune.spec.patterns import parse_pattern
 from mvprune.spec.rules import problems, value_problems
 from mvprune.spec.run_options import RunKeywords, RunOptions
 from mvprune_core.base.options import given_fields, refuse
 from mvprune_core.base.settings import Training
-from mvprune_core.methods import LockedMask, Method, get_method
+from mvprune_core.methods import METHODS, LockedMask, Method, get_method
 from mvprune_core.models.loading import Source
+from mvprune_core.pruning.schedule import Schedule
 from mvprune_core.pruning.structure_kinds import KINDS
 from mvprune_core.runs.baselines import SharedBaseline
 from mvprune_core.storing.target_size import OTHERS
-from mvprune_core.tasks import Objective
+from mvprune_core.tasks import Objective, TaskData
 from mvprune_core.training.distillation import Teacher
 
 _OBJECTS = ("method", "training", "teacher")
+_OF_LENGTH = ("max_steps", "epochs", "batch_size", "preset")
 
 
 class SpecKeywords(RunKeywords, total=False):
@@ -41,8 +45,8 @@ class Spec(RunOptions):
     """The request of a run. The options of the contract that are no objects of their own are those of `RunOptions`.
 
     Attributes:
-        method: the name of a method, or a `Method` with options; by default soft_movement, or locked_mask with
-            `mask_from`.
+        method: the name of a method, or a `Method` with options; by default auto: locked_mask with `mask_from`, else
+            what lost least in measured runs of the length, density, pattern and task.
         mask_from: a model or an artifact with zeros: its zeros are the mask, which stays as it is. A model, as
             `model` of `compress`, or the folder of an artifact. It must have the architecture and the size of `model`.
         mask_revision: revision of `mask_from` on the hub.
@@ -62,10 +66,34 @@ class Spec(RunOptions):
         """The method with its options.
 
         Raises:
-            ValueError: no method has this name.
+            ValueError: no method has this name, or none was chosen yet.
         """
-        default = PARAMETERS["method"].default if self.mask_from is None else LockedMask.name
-        return get_method(self.method or default)
+        return get_method(self.method or AUTO)
+
+    def with_method(self, data: TaskData) -> tuple[Self, str]:
+        """The spec with a method, and a note on it; "" if it is given.
+
+        Args:
+            data: the data of the run, by whose length the method is chosen.
+
+        Raises:
+            ValueError: an option out of range.
+        """
+        if self.method not in (None, AUTO):
+            return self, ""
+        if self.mask_from is not None:
+            return replace(self, method=LockedMask.name), ""
+        given = dict(self._given(True, self.training))
+        refuse(value_problems(given))
+        examples = len(data.train) if data.task.kind.rows_are_examples else None
+        training = {name: getattr(self.training, name) for name in _OF_LENGTH}
+        choice = choose_method(given, data.task, planned_steps(data.task, examples, **training))
+        method = METHODS[choice.method]
+        schedule = {name: value for name, value in choice.options.items() if name in Schedule.__dataclass_fields__}
+        own: Any = {name: value for name, value in choice.options.items() if name not in schedule}
+        if schedule:
+            own["schedule"] = replace(method().schedule, **schedule)
+        return replace(self, method=method(**own)), choice.reason
 
     @property
     def distilled_from(self) -> Teacher | None:
@@ -103,14 +131,14 @@ class Spec(RunOptions):
         return replace(self, method=method, teacher=teacher, density=density, structure_block_size=block_size)
 
     def _check(self, method: Method, dense_baseline: bool | SharedBaseline, task: Task) -> None:
-        given = dict(self._given(method, dense_baseline))
+        given = dict(self._given(dense_baseline, self.training, method, method.schedule))
         refuse(value_problems(given))
         refuse(problems(given, method.facts, task))
 
-    def _given(self, method: Method, dense_baseline: bool | SharedBaseline) -> Iterator[tuple[str, Any]]:
+    def _given(self, dense_baseline: bool | SharedBaseline, *parts: Any) -> Iterator[tuple[str, Any]]:
         """The options as `mvprune.spec.rules` takes them."""
         yield from ((name, value) for name, value in given_fields(self).items() if name not in _OBJECTS)
-        for part in (self.training, method, method.schedule):
+        for part in parts:
             yield from given_fields(part).items()
         if isinstance(self.teacher, Teacher):
             yield "teacher", "baseline" if self.teacher.model is None else str(self.teacher.model)

@@ -7,10 +7,10 @@ from typing import Any
 
 from mvprune.data.tasks import Task
 from mvprune.spec.annotations import bound_of
-from mvprune.spec.fields import METHODS as METHOD_FIELDS
 from mvprune.spec.fields import is_duration
 from mvprune.spec.given import options_of
 from mvprune.spec.messages import field_of
+from mvprune.spec.parameter import AUTO
 from mvprune.spec.parameters import METHODS
 from mvprune.spec.rules import Problem, problems, problems_with_steps
 from mvprune.v1 import job_pb2
@@ -20,17 +20,16 @@ _CHOICES = ("train", "none")  # sources of a teacher and a baseline that name no
 
 
 def check_options(spec: job_pb2.CompressionSpec, task: Task | None, *, in_sweep: bool = False) -> Iterator[Violation]:
-    """All rules that need neither the model nor the number of steps.
+    """All rules that need neither the model nor the number of steps. Where the task is known, the method is too.
 
     Args:
         task: None where it is not known.
         in_sweep: whether the job is a point of a sweep.
     """
     method = str(spec.WhichOneof("method") or "")
-    if not method:
-        yield bad("job.spec.method", "", f"one of {', '.join(METHOD_FIELDS)}")
     yield from _check_sources(spec)
-    found = problems(options_of(spec), METHODS.get(method), task, in_sweep=in_sweep)
+    facts = None if method == AUTO else METHODS.get(method)
+    found = problems(options_of(spec), facts, task, in_sweep=in_sweep)
     yield from (_violation(problem, spec) for problem in found)
 
 

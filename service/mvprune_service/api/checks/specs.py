@@ -39,6 +39,7 @@ from mvprune_service.api.checks.policies import check_gates, check_policy, check
 from mvprune_service.api.checks.uploaded import Uploaded
 from mvprune_service.api.messages import mapping
 from mvprune_service.db.upload_uses import NoUpload
+from mvprune_service.domain.method import fill_method
 from mvprune_service.domain.placement import Reserved, can_hold, together, workers_of
 from mvprune_service.domain.run_length import Rows, known_steps, notes_on_length, outlook
 from mvprune_service.domain.uploading import references
@@ -72,7 +73,7 @@ def _checked(size: ModelSize | None) -> ModelCheck:
 
 
 class Checker:
-    """Collects the violations of one job.
+    """Collects the violations of one job. Chooses its method where none is given.
 
     Args:
         models: what was found out about models; checkers of several jobs that share it read each model once.
@@ -134,11 +135,13 @@ class Checker:
             self._bad("job_id", self._job_id, ID_RULE)
         self._check_labels()
         task = self._check_task(spec)
+        self.size = self._check_model("job.spec.model", spec.model)
+        self._check_data(task, spec)
+        self.notes += tuple(filter(None, [fill_method(spec, self._rows)]))
         self.violations += check_options(spec, task, in_sweep=self._in_sweep)
         self.violations += check_policy(policy)
         if task is not None:
             self.violations += check_ranks(policy.resources, spec.training.batch_size or task.batch_size)
-        self.size = self._check_model("job.spec.model", spec.model)
         if (found := self._models[spec.model, inspect_model].architecture) is not None:
             refused = {violation.field for violation in self.violations}  # these say nothing about the model yet
             of_model = check_architecture(spec, found, in_sweep=self._in_sweep)
@@ -149,7 +152,6 @@ class Checker:
         self._check_max_length(task, spec.training)
         if spec.HasField("teacher"):
             self._check_teacher(spec.teacher)
-        self._check_data(task, spec)
         self.steps = known_steps(spec.training, task, self._rows)
         self.violations += self._check_steps()
         if task is not None and not self.violations:
@@ -158,6 +160,11 @@ class Checker:
         self.notes += tuple(notes_on_ranks(policy.resources))
         if self._uploaded is not None:
             self.notes += tuple(self._uploaded.notes)
+
+    def train_rows(self) -> int:
+        """The rows to train on; 0 where they are not known. Reads the data files."""
+        self._check_data(self._check_task(self._job.spec), self._job.spec)
+        return 0 if self._rows is None else self._rows.number
 
     def check_feasible(self, capacity: Capacity) -> None:
         """Refuses resources that the nodes do not have. While there are no nodes, nobody knows."""

@@ -10,6 +10,8 @@ from random import Random
 from mvprune.sources.references import Roots
 from mvprune.spec import cells
 from mvprune.spec.cells import BadValue
+from mvprune.spec.parameter import AUTO
+from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.access.errors import Violation
 from mvprune_service.api.access.threads import Rests
@@ -111,6 +113,7 @@ def plan_sweep(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) ->
     drawn = len(placed) - len(axes.points)
     if strategy_of(spec) == "random" and drawn < spec.random.points:
         plan.notes.append(f"the axes have {drawn:,} different cells, fewer than the {spec.random.points:,} of the spec")
+    spec.train_rows = _train_rows(sweep, [cell for cell, _ in placed], around)
     found = _build(plan, sweep, placed)
     check_points(plan, sweep, found, around)
     plan.checked = [point for point, _ in found]
@@ -171,6 +174,33 @@ def _spec_key(spec: sweep_pb2.SweepSpec, cell: Cell) -> str:
         return repr(sorted(own.items()))  # `_build` says what is wrong
 
 
+def _train_rows(sweep: sweep_pb2.Sweep, placed: Sequence[Cell], around: Surroundings) -> int:
+    """The rows to train on, if a method has to be chosen by them and they are known and the same for all cells; else
+    0."""
+    base = sweep.spec.base
+    has_own_data = any(PARAMETERS[name].group == "data" for cell in placed for name in cell)
+    if has_own_data or all(cells.method_of(base, cell) != AUTO for cell in placed):
+        return 0
+    return _checker(sweep, base, ModelChecks(), around).train_rows()
+
+
+def _checker(
+    sweep: sweep_pb2.Sweep, spec: job_pb2.CompressionSpec, models: ModelChecks, around: Surroundings
+) -> Checker:
+    job = job_pb2.Job(spec=spec, policy=sweep.spec.job_policy, display_name=sweep.display_name, labels=sweep.labels)
+    return Checker(
+        job,
+        "",
+        around.roots,
+        models,
+        around.uploaded,
+        in_sweep=True,
+        data=around.data,
+        owner=around.owner,
+        deadline=around.deadline,
+    )
+
+
 def _build(plan: SweepPlan, sweep: sweep_pb2.Sweep, placed: Sequence[Placed]) -> list[tuple[NewPoint, Origin]]:
     """The points of cells; equal specs are one point. An axis about an option of some methods does not apply to the
     others."""
@@ -216,20 +246,7 @@ def check_points(
     seen, models, rests = set[Violation](), ModelChecks(), Rests()
     for point, origin in found:
         rests.rest()
-        job = job_pb2.Job(
-            spec=point.spec, policy=sweep.spec.job_policy, display_name=sweep.display_name, labels=sweep.labels
-        )
-        checker = Checker(
-            job,
-            "",
-            around.roots,
-            models,
-            around.uploaded,
-            in_sweep=True,
-            data=around.data,
-            owner=around.owner,
-            deadline=around.deadline,
-        )
+        checker = _checker(sweep, point.spec, models, around)
         checker.check()
         plan.steps[point.sha256] = checker.steps
         plan.uploads.update(references(point.spec).values())

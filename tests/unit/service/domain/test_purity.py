@@ -26,6 +26,7 @@ ALLOWED = {
     "typing",
     "mvprune.common.metrics",  # constants
     "mvprune.data.phases",  # constants, and their order
+    *(f"mvprune.spec.{one}" for one in ("cells", "given", "method_choice", "parameter")),  # messages and their rules
     "mvprune.spec.patterns",  # what a pattern is
     "mvprune.data.run_length",  # arithmetic
     "mvprune.data.tasks",  # what a task is

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.conftest import Tiny, server_path
 from tests.unit.service.conftest import ScriptedExecutor
 
+from mvprune.sources.references import Roots
 from mvprune_service.db.engine.database import Database
 
 from .gym import BASE, Gym
@@ -61,3 +63,33 @@ async def test_blocks_of_four_have_the_density_that_is_given(gym: Gym) -> None:
     assert [point.target_density for point in await gym.points()] == [0.1, 0.3]
     searched = await gym.create(sweep_id="t", axes=[], base=base, search={"seeds": 1}, max_loss=1.0)
     assert searched.spec.base.pattern == "1x4"
+
+
+async def test_each_point_without_a_method_has_one_of_its_own(gym: Gym) -> None:
+    base = {"model": "bert-base-uncased", "task": "sst2", "target_density": 0.1}
+    base |= {"training": {"max_steps": 300, "batch_size": 16}}
+    axes = [{"parameter": "max_steps", "values": [300, 30_000]}]
+    sweep = await gym.create(base=base, axes=axes)
+    assert [point.method for point in await gym.points()] == ["obert", "soft_movement"]
+    assert [note.partition(":")[0] for note in sweep.notes if note.startswith("the method is ")] == [
+        "the method is obert",
+        "the method is soft_movement",
+    ]
+    methods = [{"parameter": "method", "values": ["auto", "obert", "magnitude"]}]
+    one = await gym.create(sweep_id="t", base=base, axes=methods)
+    assert len([note for note in one.notes if note.startswith("the method is obert")]) == 1
+
+
+async def test_points_choose_by_the_rows_of_the_base_also_in_a_search(
+    db: Database, executor: ScriptedExecutor, tiny: Tiny
+) -> None:
+    roots = Roots(models=tiny.models, allowed=(tiny.train.parent,))
+    gym = Gym(db, executor, lambda spec: 0.9 if spec.target_density > 0.1 else 0.5, roots=roots)
+    dataset = {"train": server_path(tiny.train), "validation": server_path(tiny.validation)}
+    base = {"model": "tiny-bert", "task": "text-classification", "dataset": dataset, "training": {"epochs": 2}}
+    sweep = await gym.create(base=base, search={}, gates=[{"metric": "delta/accuracy", "min": -0.1}])
+    assert sweep.spec.train_rows == 256
+    await gym.run()
+    points = await gym.points()
+    assert len(points) > 1
+    assert {point.method for point in points} == {"obert"}
