@@ -17,6 +17,7 @@ from mvprune.data.loading import ClassificationData
 from mvprune_core import (
     L0,
     METHODS,
+    OBERT,
     Callback,
     CompressionError,
     Method,
@@ -56,6 +57,22 @@ def test_the_same_seed_gives_the_same_model(model_folder: Path, objective: Objec
         run(loaded, objective, settings(), METHODS[name]() if name else None)
         states.append(loaded.model.state_dict())
     assert same(*states)
+
+
+def test_each_phase_of_an_event_of_obert_tells_how_far_it_is(model_folder: Path, objective: Objective) -> None:
+    told: list[tuple[str, int, int]] = []
+
+    class Listener(Callback):
+        def on_examples(self, phase: str, done: int, total: int) -> None:
+            told.append((phase, done, total))
+
+    loaded = load_model(find_model(model_folder, None), objective, seed=0)
+    method = OBERT(Schedule("events", events=1), gradients=2, gradient_batch_size=8)
+    masks, _ = run(loaded, objective, settings(), method, callback=Listener())
+    assert masks is not None
+    passes = 2 * len(masks.matrices)
+    scoring = [("scoring", done, passes) for done in range(1, passes + 1)]
+    assert told == [("sampling", 8, 16), ("sampling", 16, 16), *scoring]
 
 
 @pytest.mark.parametrize("method", [None, Movement()])

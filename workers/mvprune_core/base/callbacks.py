@@ -48,8 +48,8 @@ class Callback:
         """A training step is done."""
 
     def on_examples(self, phase: str, done: int, total: int) -> None:
-        """The model has read `done` of `total` examples, in the phase "evaluating", "teaching" or
-        "sampling"."""
+        """The model has read `done` of `total` examples, in the phase "evaluating", "teaching" or "sampling"; in
+        "scoring", as many passes over a matrix are done."""
 
     def on_resume(self, phase: str, step: int) -> None:
         """`phase` resumes from a checkpoint, after `step` steps."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Self
@@ -35,6 +35,7 @@ class PruningStep:
         seed: seed of the run.
         current_density: fraction of the weights that the current masks keep.
         selector: which weights stay at a density.
+        report: to be called with the matrices done and all of them, by a method that takes long for each.
     """
 
     number: int
@@ -43,6 +44,7 @@ class PruningStep:
     seed: int
     current_density: float | Tensor = 1.0
     selector: Selector = WEIGHTS
+    report: Callable[[int, int], None] = lambda done, total: None
 
     def scheduled_density(self, schedule: Schedule) -> float:
         """The density that `schedule` gives at this step, or the nearest one that the selector can reach."""

@@ -74,12 +74,14 @@ class OBERT(TopV):
         if not self.gradient_samples(step):
             return super().update_masks(matrices, step, control)
         together = step.selector.block
-        for matrix in matrices:
+        for index, matrix in enumerate(matrices, 1):
             self._finish_fisher(matrix)
             matrix.samples["scores"] = _scores(matrix, together)
+            step.report(index, 2 * len(matrices))
         density = super().update_masks(matrices, step, control)
-        for matrix in matrices:
+        for index, matrix in enumerate(matrices, 1):
             _compensate(matrix, together)
+            step.report(len(matrices) + index, 2 * len(matrices))
         return density
 
     def importance_of_blocks(self, matrix: Matrix, index: int, size: int, step: PruningStep) -> Importance:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -224,7 +224,7 @@ class Trainer:
             if (samples := self.masks.gradient_samples(self.step)) > 0:
                 self._sample_gradients(self.masks, samples)
                 self.callback.on_phase("scoring")
-                self.masks.update(self.step)
+                self.masks.update(self.step, partial(self.callback.on_examples, "scoring"))
                 self.callback.on_phase(self.curve.phase)
             else:
                 self.masks.update(self.step)

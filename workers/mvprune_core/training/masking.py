@@ -14,7 +14,7 @@ weight, and after the backward pass ∂L/∂S.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -174,9 +174,10 @@ class Masks:
             if shared.scores is not None:
                 add_penalty(shared, shared.scores.grad)
 
-    def update(self, step: int) -> None:
-        """Updates masks after `step` optimizer updates. See `Method.update_masks` on synchronization."""
-        self._step = replace(self._step, number=step)
+    def update(self, step: int, report: Callable[[int, int], None] = lambda done, total: None) -> None:
+        """Updates masks after `step` optimizer updates. See `Method.update_masks` on synchronization, and
+        `PruningStep.report`."""
+        self._step = replace(self._step, number=step, report=report)
         with self._room_for_masks():
             if self._gated is not None:
                 density = self._gated.update_masks(self._gates, self._step, self._control)
