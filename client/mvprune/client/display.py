@@ -225,10 +225,15 @@ def plan(job: JobRecord) -> list[str]:
     estimate = job.estimate
     if estimate is None:
         return []
-    least = "" if job.spec.training.epochs else " or more"
+    training = job.spec.training
+    least = "" if training.epochs else " or more"
     phases = (_planned(phase, f"{counted(estimate.epochs, 'epoch')}{least}") for phase in estimate.phases)
-    stops = "; early stopping may end a training sooner" if job.spec.training.patience else ""
-    return [f"phases: {', '.join(phases)}{stops}", f"time: {estimate.text}"]
+    more = "; early stopping may end a training sooner" if training.patience else ""
+    if not (training.max_steps or training.epochs or training.preset):
+        more += "; this length is the default: max_steps, epochs or preset changes it"
+    if any(phase.name == "dense" for phase in estimate.phases):
+        more += "; the dense model is trained first, unless the model is fine-tuned for the task already"
+    return [f"phases: {', '.join(phases)}{more}", f"time: {estimate.text}"]
 
 
 def _planned(phase: PlannedPhase, epochs: str) -> str:

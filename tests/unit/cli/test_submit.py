@@ -56,7 +56,9 @@ def test_submit_says_what_the_job_will_do(fake: Fake, mvpctl: Mvpctl, options: t
     fake.answers["CreateJob"] = always(answered)
     outcome = mvpctl(*SUBMIT, "--density", "0.03", *options)
     assert outcome.out.splitlines()[1:] == [
-        "phases: dense 3,000 steps, evaluating 1 example, teaching, pruning 3,000 steps with 6 evaluations, uploading",
+        "phases: dense 3,000 steps, evaluating 1 example, teaching, pruning 3,000 steps with 6 evaluations, uploading; "
+        "this length is the default: max_steps, epochs or preset changes it; the dense model is trained first, unless "
+        "the model is fine-tuned for the task already",
         "time: about 3 min of work",
     ]
     assert mvpctl(*SUBMIT, "--density", "0.03", *options, "-o", "json").json["estimate"]["phases"][0]["steps"] == 3_000
@@ -71,7 +73,8 @@ def test_submit_says_epochs_where_steps_are_not_known(
     answered.estimate.phases.add(name="pruning")
     answered.estimate.epochs = 0.5 if given else 3
     fake.answers["CreateJob"] = always(answered)
-    ends = "; early stopping may end a training sooner" if given else ""
+    ends = "; this length is the default: max_steps, epochs or preset changes it"
+    ends = "; early stopping may end a training sooner" if given else ends
     assert mvpctl(*SUBMIT, "--density", "0.03").out.splitlines()[1] == f"phases: pruning {words}{ends}"
 
 
