@@ -25,6 +25,7 @@ from mvprune_core.runs.assembly import Assembly, draft
 from mvprune_core.runs.baselines import SharedBaseline
 from mvprune_core.runs.keys import run_keys
 from mvprune_core.runs.plan import resolve
+from mvprune_core.runs.precision import Attempt
 from mvprune_core.runs.resolved import Request
 from mvprune_core.runs.result import Result, model_source
 from mvprune_core.runs.spec import Spec, SpecKeywords
@@ -135,7 +136,7 @@ def _prepare(
         with without_collection():  # transformers imports the code of the model
             student = load_model(request.source, request.objective, request.spec.seed)
         notes.add(*student.notes)
-        resolved = resolve(request, student, source, results, notes)
+        resolved = resolve(request, student, source, results, Attempt(folder, group), notes)
     names = [f"{name}.weight" for name in resolved.layers_of(student.model)]
     if not request.spec.delta:  # else tensors that training does not change are not stored
         check_range(request.source.name, student.model, request.spec.coding, names)

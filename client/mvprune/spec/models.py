@@ -82,7 +82,8 @@ class Training:
         weight_decay: weight decay of the weights.
         max_length: tokens per input; longer inputs are cut.
         accumulation_steps: passes that a batch is split into, at most batch_size.
-        precision: forward and backward passes; bf16 is autocast: weights, scores and optimizer stay fp32.
+        precision: forward and backward passes; bf16 is autocast: weights, scores and optimizer stay fp32; auto
+            measures on the worker, and takes bf16 if it is clearly faster and the gradients agree.
         train_embeddings: train the embeddings too, in place of freezing them.
         dropout: use the dropout of the model's config.
         compile: use torch.compile.

@@ -254,8 +254,8 @@ class TrainingOptions(TypedDict, total=False):
         weight_decay: weight decay of the weights; from 0 to 1; default: the task's.
         max_length: tokens per input; longer inputs are cut; from 8 to 8,192; default: the task's.
         accumulation_steps: passes that a batch is split into, at most batch_size; from 1 to 4,096; default: 1.
-        precision: forward and backward passes; bf16 is autocast: weights, scores and optimizer stay fp32; default:
-            fp32.
+        precision: forward and backward passes; bf16 is autocast: weights, scores and optimizer stay fp32; auto
+            measures on the worker, and takes bf16 if it is clearly faster and the gradients agree; default: auto.
         train_embeddings: train the embeddings too, in place of freezing them; default: no.
         dropout: use the dropout of the model's config; default: no.
         compile: use torch.compile; default: no.
@@ -282,7 +282,7 @@ class TrainingOptions(TypedDict, total=False):
     weight_decay: float | None
     max_length: int | None
     accumulation_steps: int | None
-    precision: Literal["fp32", "bf16"] | None
+    precision: Literal["fp32", "bf16", "auto"] | None
     train_embeddings: bool | None
     dropout: bool | None
     compile: bool | None

@@ -523,9 +523,11 @@ class Training(_message.Message):
         PRECISION_UNSPECIFIED: _ClassVar[Training.Precision]
         FP32: _ClassVar[Training.Precision]
         BF16: _ClassVar[Training.Precision]
+        AUTO: _ClassVar[Training.Precision]
     PRECISION_UNSPECIFIED: Training.Precision
     FP32: Training.Precision
     BF16: Training.Precision
+    AUTO: Training.Precision
     class Preset(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PRESET_UNSPECIFIED: _ClassVar[Training.Preset]

@@ -357,7 +357,7 @@ def test_paths_are_of_this_machine_and_hub_ids_are_not(
             "score_learning_rate, selection, initial_scores, penalty, gradients, gradient_batch_size, damping, "
             "fisher_block_size, got 'before'; give a method that has it: one_shot_magnitude",
         ),
-        ({"precision": 16}, "job.spec.training.precision", "must be one of fp32, bf16, got '16'"),
+        ({"precision": 16}, "job.spec.training.precision", "must be one of fp32, bf16, auto, got '16'"),
         (
             {"include": "*.query"},
             "job.spec.include",

@@ -109,5 +109,5 @@ def test_contradicting_options_are_refused() -> None:
         Training(evaluate_every=1, best_metric="f1")
     with pytest.raises(ValueError, match=r"^training\.best_metric must be one of accuracy, f1, got 'f2'"):
         Training(evaluate_every=1, patience=1, best_metric="f2").settings(get_task("mrpc"))
-    with pytest.raises(ValueError, match=r"training\.precision must be one of fp32, bf16, got 'fp8'"):
+    with pytest.raises(ValueError, match=r"training\.precision must be one of fp32, bf16, auto, got 'fp8'"):
         Training(precision="fp8")

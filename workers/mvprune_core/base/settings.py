@@ -10,7 +10,7 @@ from mvprune.data.tasks import Task
 from mvprune.spec.rules import training_problems, value_problems
 from mvprune_core.base.options import given_fields, refuse
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "auto"]
 
 BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
 # For narrower models, by their greatest width. A pruned MiniLM (384) collapses at 3e-4; BERT-tiny (128) hardly learns
@@ -37,6 +37,9 @@ class Training:
         max_length: tokens per input; longer inputs are cut.
         accumulation_steps: forward passes per batch, for batches that do not fit into memory.
         precision: bf16 runs forward and backward passes under autocast; weights, scores and optimizer states stay fp32.
+            auto is bf16 if the device is measured to be clearly faster in it and the gradients agree, else fp32: give
+            one of the two for the same result on different machines. Short runs of small models and deterministic ones
+            are fp32 without measuring.
         train_embeddings: train the embeddings; by default they are frozen, as in the published recipes.
         dropout: use the dropout of the model's config; by default there is none, which is faster and made models of QQP
             more accurate, dense and pruned.
@@ -67,7 +70,7 @@ class Training:
     weight_decay: float | None = None
     max_length: int | None = None
     accumulation_steps: int = 1
-    precision: Precision = "fp32"
+    precision: Precision = "auto"
     train_embeddings: bool = False
     dropout: bool = False
     compile: bool = False

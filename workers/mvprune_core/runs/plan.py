@@ -33,6 +33,7 @@ from mvprune_core.pruning.sparse_structures import SparseStructures
 from mvprune_core.pruning.structure_kinds import Structure, new_selector, pruned_structures
 from mvprune_core.runs.baselines import SharedBaseline
 from mvprune_core.runs.given_masks import GivenMask, find_mask, load_mask
+from mvprune_core.runs.precision import Attempt, with_precision
 from mvprune_core.runs.resolved import Request, ResolvedRun, pruned_layers
 from mvprune_core.runs.spec import Spec
 from mvprune_core.storing.accounting import check_density
@@ -42,13 +43,15 @@ from mvprune_core.storing.target_size import CANDIDATES, check_target
 from mvprune_core.tasks.batching import Examples
 from mvprune_core.tasks.probes import probes
 from mvprune_core.training.distillation import Teacher, compare_states
-from mvprune_core.training.precision import check_speed, with_length_buckets
+from mvprune_core.training.precision import with_length_buckets
 
 _PASSES_FOR_HIDDEN_STATES = 5  # over the data; in shorter runs, matching them does not help (research/notebook.md)
 _DENSITY_TO_MENTION = 1e-3  # relative difference from the density that was asked for
 
 
-def resolve(request: Request, student: Loaded, source: Future[ModelSource], cache: Cache, notes: Notes) -> ResolvedRun:
+def resolve(
+    request: Request, student: Loaded, source: Future[ModelSource], cache: Cache, attempt: Attempt, notes: Notes
+) -> ResolvedRun:
     """Checks a request against the model and the data, and fills in its defaults. Trains nothing.
 
     Args:
@@ -56,7 +59,8 @@ def resolve(request: Request, student: Loaded, source: Future[ModelSource], cach
         student: the model of `request.source`; left in evaluation mode.
         source: provenance of that model, computed meanwhile.
         cache: for tokenised data.
-        notes: receives a note on a shared baseline.
+        attempt: keeps the precision that an earlier one has measured.
+        notes: receives notes on what is chosen.
 
     Raises:
         ValueError, CompressionError: see `compress`.
@@ -101,7 +105,7 @@ def resolve(request: Request, student: Loaded, source: Future[ModelSource], cach
     side = padding_side(student.model, (train, validation, probes(student.tokenizer, max_length)))
     train, validation = (replace(split, padding_side=side) for split in (train, validation))
     settings = training.settings(data.task, getattr(student.config, "hidden_size", BASE_WIDTH), len(train))
-    check_speed(request.device, training.precision)
+    settings = with_precision(settings, request, student, layers, train, attempt, notes)
     total_steps = settings.total_steps(len(train))
     method = _with_cooldown(_with_selection(spec, notes), training)
     method.schedule.check(total_steps, method.facts)

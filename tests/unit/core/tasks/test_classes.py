@@ -68,7 +68,7 @@ def test_transformers_classifies_with_what_had_a_gap(
     torch.manual_seed(0)
     folder = save(BertForSequenceClassification(bert_config()))
     with_labels(folder, id2label={"0": "positive", "2": "negative"}, label2id={"positive": 0, "negative": 2})
-    result = compress(folder, data, density=0.5, training=QUICK)
+    result = compress(folder, data, method="soft_movement", density=0.5, training=QUICK)
     assert "the model's id2label has the numbers 0, 2" in result.notes[0]
     result.save(tmp_path / "out")
     export(tmp_path / "out", tmp_path / "dense", to="dense")
