@@ -98,7 +98,7 @@ def run_job(server: Server, steps: int) -> None:
     data = server.home.parent
     words = ["submit", "--model", "bert-base", "--train", f"server:{data}/train.jsonl"]
     words += ["--validation", f"server:{data}/validation.jsonl", "--method", "soft_movement", "--density", "0.1"]
-    words += ["--max-steps", str(steps), "--batch-size", "8", "--cpus", "1", "--wait"]
+    words += ["--max-steps", str(steps), "--batch-size", "8", "--precision", "fp32", "--cpus", "1", "--wait"]
     environment = {**os.environ, "MVPRUNE_ADDRESS": server.address}
     done = subprocess.run([_CTL, *words], capture_output=True, text=True, env=environment, check=False)
     if done.returncode:

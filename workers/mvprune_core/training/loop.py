@@ -291,7 +291,7 @@ class Trainer:
     def _products(self) -> SparseProducts | None:
         """None where products are dense."""
         settings, cpu = self.settings, self.device.type == "cpu"
-        if self.masks is None or settings.precision != "fp32" or settings.compile or not cpu or self.rounded:
+        if self.masks is None or settings.precision == "bf16" or settings.compile or not cpu or self.rounded:
             return None
         if settings.deterministic:  # times decide, and another run may measure others
             return None
