@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -95,10 +95,10 @@ def compress(
     )
     with _memory_errors(), stop_scope(), _flushed_denormals():
         called = (callback or Callback()) if group.rank == 0 else Silent()
-        run = _prepare(request, called, cache, checkpoint, checkpoint_seconds, group)
-        run.notes.add(*filter(None, [why]))
+        chosen = [why] if why else []
         if settled.pattern is not None and asked.density is None and settled.density is not None:
-            run.notes.add(parse_pattern(settled.pattern).density_note)
+            chosen.append(parse_pattern(settled.pattern).density_note)
+        run = _prepare(request, called, cache, checkpoint, checkpoint_seconds, group, chosen)
         with run.checkpoints or nullcontext():
             # A named teacher comes first: one that does not fit is refused before anything is trained.
             distillation = run.distillation() if run.resolved.named_teacher else None
@@ -122,11 +122,12 @@ def _prepare(
     checkpoint: str | Path | None,
     checkpoint_seconds: float,
     group: Group,
+    chosen: Sequence[str],
 ) -> CompressionRun:
-    """Loads the model and resolves the request. Nothing is trained yet."""
+    """Loads the model and resolves the request. Nothing is trained yet. `chosen`: notes on the request."""
     callback.on_phase("loading")
     notes = Notes(callback)
-    notes.add(*request.data.notes)
+    notes.add(*request.data.notes, *chosen)
     if group.size > 1:
         notes.add(f"{group.size} ranks train together; another number of ranks gives the same result up to rounding")
     folder = None if checkpoint is None else Path(checkpoint)

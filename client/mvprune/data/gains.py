@@ -9,6 +9,8 @@ import math
 
 KEPT_GAIN = 2 / 3
 """A result that keeps less of the dense model's gain lost much: its run was too short, or its density too low."""
+MOST_GAIN = 0.9
+"""One that keeps less than that has lost enough to say what would help."""
 LEAST_GAIN = 0.05
 """A dense model that gains less, five points or 5 % of a perplexity, has nothing to keep."""
 

@@ -18,6 +18,9 @@ EVENTS = 4
 NEEDED_EXAMPLES = {False: 500, True: 2_000}
 """Examples, times √density, that a run is likely to need: over single texts, and over pairs of texts. How well they fit
 the recorded runs: research/run_length.py."""
+_FINE_TUNED_EXAMPLES = 4_000
+"""The same for a model that is fine-tuned already to lose at most a tenth of its gain over a constant answer: its dense
+form has had training that the pruned one has to make up for. MiniLM and BERT-tiny on SST-2 (research/notebook.md)."""
 
 # Pruning needs a number of steps, not of epochs, unless there are few examples (research/notebook.md).
 _USUAL_STEPS, _MOST_USUAL_EPOCHS = 3000, 30
@@ -92,26 +95,37 @@ def preset_note(task: Task, examples: int, batch_size: int, preset: Preset) -> s
     return f"preset {preset}: {epochs:g} epochs of {examples:,} examples, {steps:,} steps of {batch_size}{times}"
 
 
-def needed_steps(density: float, batch_size: int, *, has_pairs: bool) -> int:
+def needed_steps(density: float, batch_size: int, *, has_pairs: bool, fine_tuned: bool = False) -> int:
     """Steps below which a run is likely to lose much more than it has to: n / (batch size · √density).
 
     Args:
         has_pairs: whether an input is a pair of texts, such as a question and a passage.
+        fine_tuned: whether the model is fine-tuned for the task already.
     """
-    return math.ceil(NEEDED_EXAMPLES[has_pairs] / (batch_size * math.sqrt(density)))
+    examples = max(NEEDED_EXAMPLES[has_pairs], _FINE_TUNED_EXAMPLES if fine_tuned else 0)
+    return math.ceil(examples / (batch_size * math.sqrt(density)))
 
 
-def too_short(steps: int, density: float, batch_size: int, *, has_pairs: bool) -> str | None:
+def too_short(
+    steps: int, density: float, batch_size: int, *, has_pairs: bool, fine_tuned: bool | None = False
+) -> str | None:
     """A note on a run whose steps are likely too few for its density; None if they are enough. The rule was fitted on
     gradual schedules; one of events needs no fewer steps.
 
     Args:
         has_pairs: see `needed_steps`.
+        fine_tuned: see `needed_steps`; None: it is not known.
     """
-    needed = needed_steps(density, batch_size, has_pairs=has_pairs)
-    if density >= 1 or steps >= needed:
+    if density >= 1:
         return None
+    run, remedy = f"{steps:,} steps of {batch_size} examples", "take more steps, larger batches or a higher density"
+    if steps < (needed := needed_steps(density, batch_size, has_pairs=has_pairs)):
+        return f"{run} are likely too few for the density {density:g}: about {needed:,} steps are needed; {remedy}"
+    needed = needed_steps(density, batch_size, has_pairs=has_pairs, fine_tuned=True)
+    if fine_tuned is False or steps >= needed:
+        return None
+    model = "this fine-tuned model" if fine_tuned else "a model that is fine-tuned already"
     return (
-        f"{steps:,} steps of {batch_size} examples are likely too few for the density {density:g}: about {needed:,} "
-        "steps are needed; take more steps, larger batches or a higher density"
+        f"{run} likely cost {model} more than a tenth of its gain over a constant "
+        f"answer at the density {density:g}: about {needed:,} steps are needed to keep that; {remedy}"
     )

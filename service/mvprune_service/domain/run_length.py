@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from mvprune.data.phases import phases_of
 from mvprune.data.run_length import Preset, epochs_of, planned_steps, preset_note, too_short
 from mvprune.data.tasks import Task
+from mvprune.sources.known_models import KNOWN_SIZES
 from mvprune.v1 import job_pb2
 
 _PRESETS: dict[int, Preset] = {
@@ -49,7 +50,8 @@ def notes_on_length(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None
     has_pairs = rows.has_pairs if rows is not None else len(task.text_columns) > 1
     steps = about_steps(training, task, rows)
     if steps and spec.target_density and not _is_one_shot(spec):
-        note = too_short(steps, spec.target_density, batch_size, has_pairs=has_pairs)
+        fine_tuned = False if spec.model in KNOWN_SIZES else None  # the pretrained models that are named
+        note = too_short(steps, spec.target_density, batch_size, has_pairs=has_pairs, fine_tuned=fine_tuned)
         yield from [note] if note else []
 
 

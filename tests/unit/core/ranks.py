@@ -235,7 +235,13 @@ class StopIn(Callback):
 def compressed(group: Group, folder: Path, **options: Any) -> Result:
     """The result of a compression with a dense baseline, which teaches."""
     short = Training(max_steps=STEPS, batch_size=16, learning_rate=1e-3, evaluate_every=3, keep_best=True)
-    usual = {"density": 0.25, "training": short, "teacher": Teacher(hidden_states=1.0), "device": "cpu"}
+    usual = {
+        "method": "soft_movement",
+        "density": 0.25,
+        "training": short,
+        "teacher": Teacher(hidden_states=1.0),
+        "device": "cpu",
+    }
     return compress(folder / "model", DATA, **usual | options, group=group)
 
 

@@ -44,10 +44,11 @@ def test_a_student_of_a_shared_baseline_is_that_of_its_own_baseline_and_trains_n
 ) -> None:
     other = dense(model_folder, data)
     heard = Recorder()
-    own = compress(model_folder, data, density=0.3, training=LONG)
+    own = compress(model_folder, data, method="soft_movement", density=0.3, training=LONG)
     teacher = Teacher(folder_of(other, tmp_path / "teacher"))
     baseline = shared(other, is_teacher=True)
     options: dict[str, Any] = {"teacher": teacher, "dense_baseline": baseline, "callback": heard}
+    options["method"] = "soft_movement"
     student = compress(model_folder, data, density=0.3, training=LONG, **options)
 
     assert heard.phases == ["loading", "teaching", "pruning", "evaluating"]

@@ -118,7 +118,10 @@ def test_a_fine_tuned_model_is_its_own_baseline(
     trained.tokenizer.save_pretrained(tmp_path / "trained")
     recorder = Recorder()
     monkeypatch.delattr(run, "load_model")  # it is read once
-    result = compress(tmp_path / "trained", data, density=0.5, training=replace(QUICK, max_steps=6), callback=recorder)
+    brief = replace(QUICK, max_steps=6)
+    result = compress(
+        tmp_path / "trained", data, method="soft_movement", density=0.5, training=brief, callback=recorder
+    )
     assert recorder.phases == ["loading", "evaluating", "teaching", "pruning", "evaluating"]
     assert recorder.evaluations[0] == ("dense", 0, {"accuracy": trained.metrics["eval/accuracy"]})
     assert result.metrics["dense/accuracy"] == trained.metrics["eval/accuracy"]
@@ -279,7 +282,7 @@ def test_no_thread_is_slowed_down_by_denormals(model_folder: Path, data: Classif
 @pytest.mark.parametrize(
     ("options", "method", "why"),
     [
-        ({}, "obert", "the method is obert: it loses least in runs of at most 16,000 examples"),
+        ({}, "obert", "the method is obert: it loses least in runs of at most 32,000 examples"),
         ({"pattern": "2:4"}, "soft_movement", "is not possible with pattern"),
         ({"density": 1.0}, "soft_movement", ""),
     ],

@@ -181,6 +181,7 @@ def test_a_student_learns_from_the_teacher_alone(
     result = compress(
         model_folder,
         ClassificationData(data.task, data.labels, lies, data.validation),
+        method="soft_movement",
         density=0.3,
         training=replace(QUICK, max_steps=150),
         teacher=Teacher(teacher_folder, alpha=1.0),
@@ -205,14 +206,15 @@ def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
 ) -> None:
     first, second, third = Phases(), Phases(), Phases()
     options: dict[str, Any] = {"training": QUICK, "cache": tmp_path}
-    one = compress(model_folder, data, density=0.3, teacher=Teacher(), callback=first, **options)
+    soft: dict[str, Any] = options | {"method": "soft_movement", "density": 0.3, "teacher": Teacher()}
+    one = compress(model_folder, data, callback=first, **soft)
     assert first.phases == ["loading", "dense", "evaluating", "teaching", "pruning", "evaluating"]
     evaluated = [("evaluating", done, 200) for done in (64, 128, 192, 200)]
     taught = [("teaching", done, 400) for done in (*range(64, 400, 64), 400)]
     before = [*evaluated, *taught]
     # With fp16 and with int8 embeddings; rounding on this machine decides whether int8 for the words only is tried too.
     assert first.read in [before + evaluated * times for times in (2, 3)]
-    two = compress(model_folder, data, density=0.3, teacher=Teacher(), callback=second, **options)
+    two = compress(model_folder, data, callback=second, **soft)
     assert second.phases == ["loading", "pruning", "evaluating"]
     assert two.metrics == one.metrics
     for name, value in one.model.state_dict().items():

@@ -175,7 +175,14 @@ def test_a_second_run_that_matches_hidden_states_trains_at_once(
     for density in (0.3, 0.5):
         heard = Recorder()
         training = Training(max_steps=25, batch_size=16)
-        compress(model_folder, few, density=density, training=training, cache=tmp_path, callback=heard)
+        compress(
+            *(model_folder, few),
+            method="soft_movement",
+            density=density,
+            training=training,
+            cache=tmp_path,
+            callback=heard,
+        )
         phases.append(heard.phases)
     first, second = phases
     assert first == ["loading", "dense", "evaluating", "teaching", "pruning", "evaluating"]

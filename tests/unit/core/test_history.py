@@ -90,7 +90,7 @@ def test_metrics_without_a_number_are_left_out() -> None:
 @pytest.mark.slow
 def test_the_history_is_what_happened(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     heard = Listener()
-    result = compress(model_folder, data, density=0.2, training=EVALUATED, callback=heard)
+    result = compress(model_folder, data, method="soft_movement", density=0.2, training=EVALUATED, callback=heard)
     dense, pruning = result.history.phases
     for phase in (dense, pruning):
         assert phase.steps == tuple(range(1, 21))

@@ -25,6 +25,13 @@ def test_a_note_says_how_many_steps_would_do() -> None:
         "larger batches or a higher density"
     )
     assert too_short(396, 0.1, 16, has_pairs=True) is None
+    assert too_short(790, 0.1, 16, has_pairs=True, fine_tuned=True) == (
+        "790 steps of 16 examples likely cost this fine-tuned model more than a tenth of its gain over a constant "
+        "answer at the density 0.1: about 791 steps are needed to keep that; take more steps, larger batches or a "
+        "higher density"
+    )
+    assert "likely cost a model that is fine-tuned" in str(too_short(790, 0.1, 16, has_pairs=True, fine_tuned=None))
+    assert too_short(791, 0.1, 16, has_pairs=True, fine_tuned=None) is None
     assert too_short(1, 1.0, 16, has_pairs=True) is None
 
 

@@ -114,7 +114,13 @@ def resolve(
     if training.preset is not None:
         notes.add(preset_note(data.task, len(train), settings.batch_size, training.preset))
     if density < 1 and method.schedule.shape != "one_shot":
-        note = too_short(total_steps, density, settings.batch_size, has_pairs=data.task.kind.has_pairs(data))
+        note = too_short(
+            total_steps,
+            density,
+            settings.batch_size,
+            has_pairs=data.task.kind.has_pairs(data),
+            fine_tuned=student.fine_tuned,
+        )
         notes.add(*[note] if note else [])
     method = method.for_run(total_steps)
     notes.add(*method.notes(sizes, total_steps * settings.batch_size, selector.block))

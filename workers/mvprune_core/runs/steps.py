@@ -31,7 +31,7 @@ from mvprune_core.pruning.layers import empty_bypassed, remove_structures
 from mvprune_core.runs.divergence import sample
 from mvprune_core.runs.keys import RunKeys
 from mvprune_core.runs.measurements import Measurement, Measurements
-from mvprune_core.runs.plateau import above_constant, notes_on_loss, notes_on_result
+from mvprune_core.runs.plateau import above_constant, notes_on_loss, notes_on_result, what_helps
 from mvprune_core.runs.quantized import fit_target, quantize_embeddings
 from mvprune_core.runs.resolved import ResolvedRun
 from mvprune_core.runs.stages import Baseline, Folded, Masked, SizesBefore, Trained
@@ -315,12 +315,16 @@ class CompressionRun:
         constants = run.objective.constant_metrics(run.validation)
         if not run.is_kept:
             dense, is_pruned = None if baseline is None else baseline.metrics, run.density < 1
-            examples = len(run.data.validation)
-            self.notes.add(*notes_on_result(run.data.task, metrics, constants, examples, dense, is_pruned=is_pruned))
+            found = notes_on_result(
+                *(run.data.task, metrics, constants, len(run.data.validation), dense),
+                is_pruned=is_pruned,
+                remedy=what_helps(run),
+            )
+            self.notes.add(*found)
         if not (run.fine_tuned or run.density == 1):  # a model that is fine-tuned already has no loss to lose
-            self.notes.add(*notes_on_loss(folded.curve.history()))
-        found = above_constant(run.data.task, metrics, constants)
-        return {} if found is None else {ABOVE_CONSTANT: found[0]}
+            self.notes.add(*notes_on_loss(folded.curve.history(), what_helps(run)))
+        above = above_constant(run.data.task, metrics, constants)
+        return {} if above is None else {ABOVE_CONSTANT: above[0]}
 
     def _evaluate(self, trained: Trained) -> tuple[dict[str, float], list[str]]:
         """Metrics, and notes on them."""

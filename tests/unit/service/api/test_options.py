@@ -372,18 +372,20 @@ def test_files_are_read_once(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.Mon
             {"training": {"max_steps": 10}},
             ["10 steps of 32 examples are likely too few for the density 0.1: about 50 "],
         ),
-        ({"training": {"max_steps": 200}}, []),
+        ({"training": {"max_steps": 200}}, ["200 steps of 32 examples likely cost a model that is fine-tuned already"]),
+        ({"training": {"max_steps": 200}, "model": "bert-base-uncased"}, []),
+        ({"training": {"max_steps": 400}}, []),
         ({"training": {"max_steps": 10}, "obert": {}}, ["10 steps of 32 examples are likely too few"]),
         ({"training": {"max_steps": 10}, "one_shot_magnitude": {}}, []),
         ({"training": {"max_steps": 10}, "magnitude": {"schedule": {"shape": "ONE_SHOT"}}}, []),
         ({"training": {"epochs": 0.5}}, ["4 steps of 32 examples are likely too few for the density 0.1"]),
-        ({"training": {"preset": "PAPER"}}, ["preset paper: "]),
+        ({"training": {"preset": "PAPER"}}, ["preset paper: ", "steps of 32 examples likely cost a model"]),
     ],
 )
 def test_the_answer_says_how_long_the_run_is(tiny: Tiny, spec: dict[str, Any], notes: list[str]) -> None:
     files = {"train": server_path(tiny.train), "validation": server_path(tiny.validation)}
     values = {"model": "tiny-bert", "task": "text-classification", "dataset": files, "target_density": 0.1}
-    method = {} if spec.keys() - {"training"} else {"movement": {}}
+    method = {} if spec.keys() - {"training", "model"} else {"movement": {}}
     job = job_pb2.Job(spec=job_pb2.CompressionSpec(**(values | method | spec)))
     checker = Checker(job, "", Roots(models=tiny.models, allowed=(tiny.train.parent,)))
     checker.check()
@@ -456,10 +458,11 @@ def test_the_columns_that_are_read_are_told(tiny: Tiny, tmp_path: Path) -> None:
     for _ in range(2):  # the second time nothing is read
         checker = checked(near, {**files, "label_column": "mood"})
         assert not checker.violations
-        assert checker.notes == (
+        assert checker.notes[:2] == (
             "columns: text 'review', label 'mood' (found by name)",
             "the labels US, us differ only in case, '-' or '_', and are read as 2 classes",
         )
+        assert ["steps of" in note for note in checker.notes[2:]] == [True]
 
 
 def test_the_answer_says_which_data_only_the_worker_opens(tiny: Tiny) -> None:

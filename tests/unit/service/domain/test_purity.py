@@ -30,7 +30,7 @@ ALLOWED = {
     "mvprune.spec.patterns",  # what a pattern is
     "mvprune.data.run_length",  # arithmetic
     "mvprune.data.tasks",  # what a task is
-    "mvprune.sources.schemes",  # constants
+    *("mvprune.sources.schemes", "mvprune.sources.known_models"),  # constants
     "mvprune.spec.gate",  # checked as well
     "mvprune.sweep.tickets.study",  # checked as well
     "mvprune.v1",
