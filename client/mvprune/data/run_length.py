@@ -76,7 +76,7 @@ def planned_steps(
     Args:
         examples: examples to train on; None: they are not known.
     """
-    if max_steps or examples is None:
+    if max_steps or examples is None or not math.isfinite(epochs or 0):  # such epochs are refused elsewhere
         return max_steps or 0
     batch_size = batch_size or task.batch_size
     return steps_of(epochs or epochs_of(task, examples, batch_size, preset or "short"), examples, batch_size)

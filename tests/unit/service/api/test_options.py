@@ -224,6 +224,7 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ),
     ({"l0": {"penalty": float("nan")}}, "l0.penalty", "nan", "from 0 to 1,000,000"),
     ({"training": {"max_steps": 1}}, "movement.schedule", "of 1 steps", "a step to prune in and one at the target"),
+    ({"training": {"epochs": float("inf")}}, "training.epochs", "inf", "above 0, at most 1,000"),
     ({"training": {"epochs": 0.1}}, "movement.schedule", "of 1 steps", "a step to prune in and one at the target"),
     ({"rigl": {"mask_until": 0.2}, "training": {"epochs": 0.5}}, "rigl.mask_interval", "1", "below 1, the steps until"),
     ({"include": [""]}, "include", "", "printable characters without blanks"),
