@@ -196,6 +196,7 @@ def test_an_evaluation_gives_the_metrics_of_the_run(
 def test_a_resumed_run_is_the_same(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     """Stopped before and after rounding began, and by the other activations' checkpoint."""
     options = OPTIONS | {"density": 0.25, "training": replace(QUICK, evaluate_every=6, keep_best=True)}
+    options["method"] = "soft_movement"
     whole, folder = compress(model_folder, data, **options), tmp_path / "checkpoint"
     for step in (7, 12, 15):
         with pytest.raises(Stopped):
