@@ -82,6 +82,9 @@ def _walk(message: Any, path: str, method: str = "", without: Sequence[str] = ()
 def _choice(oneof: Any, note: parameter_pb2.Parameter, path: str, methods: tuple[str, ...]) -> Parameter:
     """The parameter that chooses between the fields of a oneof: by their names, where they are messages."""
     words = tuple(field.name for field in oneof.fields) if oneof.fields[0].message_type is not None else ()
+    # The words of a message's ways choose the message, too: descent is a search by descent.
+    ways = [field.message_type.fields_by_name.get("way") for field in oneof.fields if words]
+    words += tuple(word for way in ways if way is not None for word in words_of(way))
     name = note.name or oneof.name
     return Parameter(
         name=name,

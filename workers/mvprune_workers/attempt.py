@@ -26,7 +26,7 @@ from mvprune_workers.event_queue import Event, EventQueue
 from mvprune_workers.exits import TRAINER_STOPPED, ExitCode
 from mvprune_workers.folders import Folders
 from mvprune_workers.heartbeat import Heartbeat
-from mvprune_workers.inputs import BadInput, base_of, fetch_all, fetch_mask, inputs_of
+from mvprune_workers.inputs import BadInput, base_of, fetch_all, fetch_beginning, inputs_of
 from mvprune_workers.limits import Limits
 from mvprune_workers.logs import LogFile
 from mvprune_workers.position import read_position
@@ -87,15 +87,17 @@ class Attempt:
 
     @tracing.span("fetch")
     def _fetch(self, claim: worker_pb2.ClaimAttemptResponse) -> Outcome | None:
-        """Fetches the teacher's artifact or the baseline's manifest, the mask's artifact, a checkpoint, and inputs that
-        were sent or are in buckets.
+        """Fetches the teacher's artifact or the baseline's manifest, the artifact that the job begins with, a
+        checkpoint, and inputs that were sent or are in buckets.
 
         Returns an outcome only if that failed. More urgent events are handled by the next step.
         """
         teacher, inputs = claim.teacher_manifest_sha256, inputs_of(claim.spec)
         is_taught = bool(claim.spec.teacher.job)  # else only the metrics of that job are needed
-        mask = claim.spec.locked_mask.mask_from
-        if not (teacher or mask.artifact or inputs or claim.checkpoints):
+        spec, mask = claim.spec, claim.spec.locked_mask.mask_from
+        begins = {"mask_from": (mask.job, mask.artifact), "start_from": (spec.start_from, spec.start_artifact)}
+        beginning = next(((option, *each) for option, each in begins.items() if each[1]), None)
+        if not (teacher or beginning or inputs or claim.checkpoints):
             return None
 
         def work(store: BlobStore) -> None:
@@ -105,9 +107,9 @@ class Attempt:
             elif teacher:
                 self.log.say(f"fetching the baseline's manifest, artifact {teacher}")
                 fetch_manifest(store, teacher, self.folders.teacher)
-            if mask.artifact:
-                self.log.say(f"fetching the mask, artifact {mask.artifact.rpartition('/')[2]}")
-                fetch_mask(mask, store, self.folders.mask)
+            if beginning is not None:
+                self.log.say(f"fetching {beginning[0]}, artifact {beginning[2].rpartition('/')[2]}")
+                fetch_beginning(*beginning, store, self.folders.beginning)
             if claim.checkpoints:
                 restore(store, claim.checkpoints, self.folders.checkpoint, self.log.say)
             every = inputs + (base_of(self.folders.teacher) if teacher and is_taught else [])

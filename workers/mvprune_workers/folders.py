@@ -13,7 +13,7 @@ class Folders:
     Attributes:
         output: the artifact, written at the end.
         teacher: the artifact of the teacher's job, or only the manifest of the baseline's job, if the job has one.
-        mask: the artifact whose zeros are the mask, if that is of another job.
+        beginning: the artifact of another job that the job begins with: its mask, or the model to go on from.
         inputs: the inputs that the supervisor fetched from buckets, and those that clients sent.
         checkpoint: the checkpoints that the work can be resumed from.
         cache: the cache that jobs on this machine share.
@@ -21,7 +21,7 @@ class Folders:
 
     output: Path
     teacher: Path
-    mask: Path
+    beginning: Path
     inputs: Path
     checkpoint: Path
     cache: Path

@@ -118,19 +118,22 @@ def inputs_of(spec: job_pb2.CompressionSpec) -> list[Input]:
     return models + _fetched((spec.dataset.train, spec.dataset.validation), Kind.DATA)
 
 
-def fetch_mask(mask: job_pb2.Mask, store: BlobStore, folder: Path) -> None:
-    """Fetches the artifact of a mask's job; can be repeated.
+def fetch_beginning(option: str, job: str, artifact: str, store: BlobStore, folder: Path) -> None:
+    """Fetches the artifact of the job that an option names: the mask, or the model to go on from; can be repeated.
+
+    Args:
+        artifact: projects/{project}/artifacts/{sha256}.
 
     Raises:
         BadInput: it is not there any more, or not whole.
         StoreUnavailable, OSError: it could not be read or written now.
     """
     try:
-        fetch(store, mask.artifact.rpartition("/")[2], folder)
+        fetch(store, artifact.rpartition("/")[2], folder)
     except ArtifactCorrupt as error:
-        rule = "mask_from must be a job whose artifact is in the store"
-        remedy = "submit again with another job, or with that model's folder"
-        problem = f"{rule}, got {mask.job}, whose artifact was deleted or damaged ({error}); {remedy}"
+        rule = f"{option} must be a job whose artifact is in the store"
+        remedy = "submit again with another job" + (", or with that model's folder" if option == "mask_from" else "")
+        problem = f"{rule}, got {job}, whose artifact was deleted or damaged ({error}); {remedy}"
         raise BadInput(job_pb2.Failure.INVALID_MODEL, problem) from error
 
 

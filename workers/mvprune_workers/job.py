@@ -114,6 +114,7 @@ def run_job(
             data,
             spec=asked,
             mask_from=mask,
+            start_from=str(folders.beginning) if spec.start_from else None,
             device=device,
             callback=None if group.rank else Reports(emit, Position(folders.position)),
             dense_baseline=baseline,
@@ -197,6 +198,7 @@ def complete_spec(spec: job_pb2.CompressionSpec, used: Spec) -> dict[str, Any]:
     complete.training.ClearField("preset")  # the epochs say it
     if spec.training.HasField("max_steps"):  # one of the two decides
         complete.training.ClearField("epochs")
+    complete.start_from = spec.start_from
     if not spec.target_density:  # that of the mask
         complete.target_density = used.density or 0.0
     _fill(getattr(complete, str(spec.WhichOneof("method"))), used.chosen_method)
@@ -263,8 +265,8 @@ def _teacher(teacher: job_pb2.Teacher, folders: Folders, roots: Roots, group: Gr
 def _mask(mask: job_pb2.Mask, folders: Folders, roots: Roots) -> Source | None:
     if mask.job:
         with _invalid(Reason.INVALID_MODEL, ArtifactError):
-            read_manifest(folders.mask)
-        return Source(mask.job, "", folders.mask)
+            read_manifest(folders.beginning)
+        return Source(mask.job, "", folders.beginning)
     return _find_model(mask.model, mask.revision, roots, folders, find_mask) if mask.model else None
 
 

@@ -71,7 +71,7 @@ class Supervisor:
             folders = Folders(
                 output=scratch / "artifact",
                 teacher=scratch / "teacher",
-                mask=scratch / "mask",
+                beginning=scratch / "beginning",
                 inputs=scratch / "inputs",
                 checkpoint=scratch / "checkpoint",
                 cache=settings.cache,

@@ -160,6 +160,8 @@ class Spec:
             what fits.
         delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the
             pruned weights are a bit mask.
+        start_from: job:ID, the artifact of a job that has SUCCEEDED: pruning goes on from its weights, and what it
+            pruned stays pruned.
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
             train it again.
         seed: seed of the random numbers.
@@ -191,6 +193,8 @@ class Spec:
     teacher: Teacher | None
     baseline: Baseline | None
     training: Training
+    start_from: str
+    start_artifact: str
     keep_fine_tuned: bool
     seed: int
     method: str

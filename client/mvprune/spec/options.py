@@ -118,6 +118,8 @@ class MethodOptions(TypedDict, total=False):
             every other layer stays, in place of those that the method ranks first; above 0, at most 0.9; default:
             no layer is left out.
         allow_density_miss: accept a result that misses its density by more than 10 %; default: no.
+        start_from: job:ID, the artifact of a job that has SUCCEEDED: pruning goes on from its weights, and what it
+            pruned stays pruned; default: the weights of the model.
     """
 
     method: (
@@ -173,6 +175,7 @@ class MethodOptions(TypedDict, total=False):
     structure_fill: bool | None
     layer_dropout: float | None
     allow_density_miss: bool | None
+    start_from: str | None
 
 
 class ArtifactOptions(TypedDict, total=False):

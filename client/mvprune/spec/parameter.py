@@ -61,6 +61,7 @@ class MethodFacts(NamedTuple):
         help: how it chooses weights.
         ranks_weights: any groups of weights can be compared by the importance of their weights.
         takes_blocks: it can keep and drop blocks of four weights, though it ranks no other groups.
+        takes_start: it can go on from a model that was pruned before, whose zeros stay.
         is_gated: it can have one gate for a whole head or unit.
         freezes_weights: it trains no weights of the model's body.
         needs_dense_steps: it needs gradients of the dense model before it prunes.
@@ -71,6 +72,7 @@ class MethodFacts(NamedTuple):
     help: str = ""
     ranks_weights: bool = False
     takes_blocks: bool = False
+    takes_start: bool = False
     is_gated: bool = False
     freezes_weights: bool = False
     needs_dense_steps: bool = False

@@ -75,6 +75,7 @@ def problems(
             yield from schedule_problems(given, method.shape)
     yield from _pattern(given, method)
     yield from _structure(given, method)
+    yield from _start(given, method)
 
 
 def problems_with_steps(given: Given, method: MethodFacts, steps: int) -> Iterator[Problem]:
@@ -279,6 +280,25 @@ def _method(given: Given, method: MethodFacts) -> Iterator[Problem]:
         yield _bad("train_embeddings", "true", rule)
     if _prunes_at_once(given, method) and given.get("pruning_start") == 0:
         yield _bad("pruning_start", given["pruning_start"], _DENSE_STEPS.format(method.name))
+
+
+def _start(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
+    """The result that pruning goes on from: the server and the worker look at it."""
+    if "start_from" not in given:
+        return
+    if method is not None and not method.takes_start:
+        able = ", ".join(name for name, facts in METHODS.items() if facts.takes_start)
+        yield _bad("method", method.name, f"one that can go on from a pruned model with start_from; take one of {able}")
+    for option in ("structure", "keep_fine_tuned"):
+        if given.get(option):
+            yield _bad(option, given[option], "unset with start_from")
+    if given.get("selection") == "local":
+        rule = "global or unset with start_from, whose matrices have different densities"
+        yield _bad("selection", "local", rule)
+    if (pattern := given.get("pattern")) and gives_density(pattern):
+        yield _bad("pattern", pattern, f"unset or {BlocksOfFour()} with start_from")
+    if given.get("density") == 1:
+        yield _bad("density", 1, "below 1 with start_from")
 
 
 def _prunes_at_once(given: Given, method: MethodFacts) -> bool:

@@ -23,15 +23,18 @@ class RandomStrategy:
 
 @dataclass(frozen=True)
 class SearchStrategy:
-    """Bisection over the density: the smallest one whose result passes all gates, for each combination of the axes.
+    """A search for the smallest density whose result passes all gates, for each combination of the axes.
 
     Attributes:
         goal: what is small in the recommended point of a search; default: density.
         min_density: the smallest density of a search; above 0, at most 1; default: 0.01.
         max_density: the largest density of a search; above 0, at most 1; default: 0.5.
-        tolerance: neighbouring densities of a search differ by at most this fraction; from 0.01 to 1; default:
-            0.15.
+        tolerance: neighbouring densities of a search differ by at most this fraction; from 0.01 to 1; default: 0.5
+            in a descent, 0.15 in a bisection.
         seeds: jobs for each density of a search, with the seeds from seed on; from 1 to 100; default: 1.
+        way: descent: a short run for each density, each from the result of the one before; bisection: each density
+            in a run of its own, from the model; default: descent, where the method can go on from a pruned model
+            and the steps are known.
     """
 
     goal: Literal["density", "bytes", "latency"] = "density"
@@ -39,6 +42,7 @@ class SearchStrategy:
     max_density: float | None = None
     tolerance: float | None = None
     seeds: int = 1
+    way: Literal["descent", "bisection"] | None = None
 
 
 @dataclass(frozen=True)

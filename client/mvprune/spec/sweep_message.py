@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from mvprune.spec.sweep_options import SweepOptions
 
 GRID, SEARCH, TICKETS = "grid", "search", "tickets"
+WAYS = ("descent", "bisection")
+"""Words for a search that is made in this way."""
 STRATEGIES = {"random": RandomStrategy, SEARCH: SearchStrategy, TICKETS: TicketStrategy}
 """The strategies that have settings."""
 _OF_SWEEPS = [
@@ -277,9 +279,12 @@ def _set_strategy(request: sweep_pb2.CreateSweepRequest, strategy: Any, *, has_d
     given = strategy or (GRID if has_density else SEARCH)
     if given in (SEARCH, TICKETS):
         given = STRATEGIES[given]()
+    elif given in WAYS:
+        given = SearchStrategy(way=given)  # type: ignore[arg-type]
     word = next((word for word, kind in STRATEGIES.items() if isinstance(given, kind)), given)
     if word != GRID and word not in STRATEGIES:
-        known = f"{GRID!r}, {SEARCH!r}, {TICKETS!r}, a RandomStrategy, a SearchStrategy or a TicketStrategy"
+        words = ", ".join(map(repr, (GRID, SEARCH, *WAYS, TICKETS)))
+        known = f"{words}, a RandomStrategy, a SearchStrategy or a TicketStrategy"
         raise bad_field("strategy", f"must be {known}, got {strategy!r:.100}")
     getattr(request.sweep.spec, word).SetInParent()
     for name, value in vars(given).items() if word != GRID else ():

@@ -47,14 +47,21 @@ class ChoiceOptions(TypedDict, total=False):
     """How a sweep looks for its result.
 
     Attributes:
-        strategy: "grid", "search", "tickets", a `RandomStrategy`, a `SearchStrategy` or a `TicketStrategy`; default: a
-            search where no density is given, else a grid.
+        strategy: "grid", "search", "descent", "bisection", "tickets", a `RandomStrategy`, a `SearchStrategy` or a
+            `TicketStrategy`; default: a search where no density is given, else a grid. "descent" and "bisection" are
+            searches of this way.
         gates: what a recommended point must reach, such as "f1>=80" or "bytes<=10MB". No job fails because of them.
             Objectives name metrics as gates do; latency_ms, encoder_nonzero, kept_weights and sparse_flops are known
             too.
     """
 
-    strategy: Literal["grid", "search", "tickets"] | RandomStrategy | SearchStrategy | TicketStrategy | None
+    strategy: (
+        Literal["grid", "search", "descent", "bisection", "tickets"]
+        | RandomStrategy
+        | SearchStrategy
+        | TicketStrategy
+        | None
+    )
     gates: Sequence[str | Gate] | None
 
 

@@ -57,17 +57,19 @@ class Parameter(_message.Message):
     def __init__(self, help: _Optional[str] = ..., default: _Optional[str] = ..., unset: _Optional[str] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., above_min: bool = ..., max_items: _Optional[int] = ..., max_length: _Optional[int] = ..., unit: _Optional[str] = ..., group: _Optional[str] = ..., name: _Optional[str] = ..., flag: _Optional[str] = ..., metavar: _Optional[str] = ..., manifest_key: _Optional[str] = ..., place: _Optional[_Union[Parameter.Place, str]] = ...) -> None: ...
 
 class MethodFacts(_message.Message):
-    __slots__ = ("ranks_weights", "is_gated", "freezes_weights", "needs_dense_steps", "shape", "takes_blocks")
+    __slots__ = ("ranks_weights", "is_gated", "freezes_weights", "needs_dense_steps", "shape", "takes_blocks", "takes_start")
     RANKS_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     IS_GATED_FIELD_NUMBER: _ClassVar[int]
     FREEZES_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     NEEDS_DENSE_STEPS_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     TAKES_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    TAKES_START_FIELD_NUMBER: _ClassVar[int]
     ranks_weights: bool
     is_gated: bool
     freezes_weights: bool
     needs_dense_steps: bool
     shape: str
     takes_blocks: bool
-    def __init__(self, ranks_weights: bool = ..., is_gated: bool = ..., freezes_weights: bool = ..., needs_dense_steps: bool = ..., shape: _Optional[str] = ..., takes_blocks: bool = ...) -> None: ...
+    takes_start: bool
+    def __init__(self, ranks_weights: bool = ..., is_gated: bool = ..., freezes_weights: bool = ..., needs_dense_steps: bool = ..., shape: _Optional[str] = ..., takes_blocks: bool = ..., takes_start: bool = ...) -> None: ...

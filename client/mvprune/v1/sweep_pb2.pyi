@@ -148,7 +148,15 @@ class RandomStrategy(_message.Message):
     def __init__(self, points: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class SearchStrategy(_message.Message):
-    __slots__ = ("goal", "min_density", "max_density", "tolerance", "seeds")
+    __slots__ = ("goal", "min_density", "max_density", "tolerance", "seeds", "way")
+    class Way(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        WAY_UNSPECIFIED: _ClassVar[SearchStrategy.Way]
+        DESCENT: _ClassVar[SearchStrategy.Way]
+        BISECTION: _ClassVar[SearchStrategy.Way]
+    WAY_UNSPECIFIED: SearchStrategy.Way
+    DESCENT: SearchStrategy.Way
+    BISECTION: SearchStrategy.Way
     class Goal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         GOAL_UNSPECIFIED: _ClassVar[SearchStrategy.Goal]
@@ -164,12 +172,14 @@ class SearchStrategy(_message.Message):
     MAX_DENSITY_FIELD_NUMBER: _ClassVar[int]
     TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     SEEDS_FIELD_NUMBER: _ClassVar[int]
+    WAY_FIELD_NUMBER: _ClassVar[int]
     goal: SearchStrategy.Goal
     min_density: float
     max_density: float
     tolerance: float
     seeds: int
-    def __init__(self, goal: _Optional[_Union[SearchStrategy.Goal, str]] = ..., min_density: _Optional[float] = ..., max_density: _Optional[float] = ..., tolerance: _Optional[float] = ..., seeds: _Optional[int] = ...) -> None: ...
+    way: SearchStrategy.Way
+    def __init__(self, goal: _Optional[_Union[SearchStrategy.Goal, str]] = ..., min_density: _Optional[float] = ..., max_density: _Optional[float] = ..., tolerance: _Optional[float] = ..., seeds: _Optional[int] = ..., way: _Optional[_Union[SearchStrategy.Way, str]] = ...) -> None: ...
 
 class TicketStrategy(_message.Message):
     __slots__ = ("step", "controls", "table_tasks", "transfer_density", "transfer_sources", "transfer_targets")

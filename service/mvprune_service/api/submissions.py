@@ -24,7 +24,7 @@ from mvprune_service.api.checks.specs import Checker
 from mvprune_service.api.checks.uploaded import UploadReader, uploads_of
 from mvprune_service.api.messages import mapping, repeats
 from mvprune_service.api.messages.names import parse_parent
-from mvprune_service.db import estimates, lifecycle, masks, quotas, records, teachers
+from mvprune_service.db import beginnings, estimates, lifecycle, quotas, records, teachers
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.tables.jobs import JobRow
@@ -128,7 +128,7 @@ class Submissions:
             known = _known(tx.conn, project, request.request_id, body)
             if known is not None:
                 return known
-            new = teachers.with_teacher(tx, masks.with_mask(tx.conn, new_job()))
+            new = teachers.with_teacher(tx, beginnings.with_beginning(tx.conn, new_job()))
             self.check_room(tx, project)  # after its teacher, which takes room too
             job = lifecycle.create(tx, new, actor=creator, details=details)
             if request.request_id:
@@ -186,11 +186,11 @@ class Submissions:
             except teachers.NoTeacher as error:
                 checker.violations.append(Violation(error.field, str(error)))
         pinned = spec
-        if spec.locked_mask.mask_from.job:
+        if beginnings.begins_with(spec):
             try:
-                pinned = await self._db.read(masks.pin, project, spec, checker.size)
-            except masks.NoMask as error:
-                checker.violations.append(Violation(masks.FIELD, str(error)))
+                pinned = await self._db.read(beginnings.pin, project, spec, checker.size)
+            except beginnings.NoBeginning as error:
+                checker.violations.append(Violation(error.field, str(error)))
         if checker.violations:
             raise invalid(*checker.violations)
         return checker, teacher, pinned, await self._estimate(request, project, checker)
@@ -207,8 +207,8 @@ class Submissions:
             raise repeats.exists("job", name) from None
         except teachers.NoTeacher as error:
             raise invalid(Violation(error.field, str(error))) from None
-        except masks.NoMask as error:  # the artifact was deleted after the job was checked
-            raise invalid(Violation(masks.FIELD, str(error))) from None
+        except beginnings.NoBeginning as error:  # the artifact was deleted after the job was checked
+            raise invalid(Violation(error.field, str(error))) from None
         except NoUpload as error:  # it was deleted after the job was checked
             raise invalid(Violation("job.spec", str(error))) from None
 

@@ -26,7 +26,7 @@ from mvprune_service.api.checks.uploaded import UploadReader, uploads_of
 from mvprune_service.api.messages import repeats, sweep_mapping
 from mvprune_service.api.messages.names import parse_parent, parse_sweep
 from mvprune_service.clock import Clock, system_clock
-from mvprune_service.db import estimates, lifecycle, masks, sweep_records, sweeps, teachers
+from mvprune_service.db import beginnings, estimates, lifecycle, sweep_records, sweeps, teachers
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.sweeps import NewSweep
 from mvprune_service.db.tables.sweeps import SweepRow
@@ -217,8 +217,8 @@ class SweepCreation:
             size = plan.model_sizes.get(spec.model)
             known = job_pb2.ModelSize.FromString(base64.b64decode(size)) if size else None
             try:
-                await self._db.read(masks.pin, project, spec, known)
-            except masks.NoMask as error:
+                await self._db.read(beginnings.pin, project, spec, known)
+            except beginnings.NoBeginning as error:
                 plan.violations.append(Violation(place, str(error)))
 
     def _with_defaults(self, given: sweep_pb2.Sweep) -> sweep_pb2.Sweep:

@@ -15,11 +15,11 @@ from functools import partial
 from mvprune.sweep.verdict import Verdict
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.clock import SECOND
-from mvprune_service.db import lifecycle, masks, records, sweep_records, sweeps, teachers
+from mvprune_service.db import beginnings, lifecycle, records, sweep_records, sweeps, teachers
+from mvprune_service.db.beginnings import NoBeginning
 from mvprune_service.db.early_stops import hopeless_points
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.lifecycle import NewJob, canonical
-from mvprune_service.db.masks import NoMask
 from mvprune_service.db.proposals import propose
 from mvprune_service.db.quotas import QueueFull, QueueQuota
 from mvprune_service.db.reuse import reusable
@@ -134,16 +134,16 @@ def _create(step: _Step, numbers: Sequence[int]) -> tuple[bool, bool]:
             return True, has_new
         except NoTeacher:  # the job that it names has failed, or was deleted
             sweeps.set_point(step.tx, step.sweep, number, again=False, skip_reason=FailureReason.TEACHER_FAILED.value)
-        except NoMask:  # the artifact of the job that it names was deleted
+        except NoBeginning:  # the artifact of the job that it names was deleted
             sweeps.set_point(step.tx, step.sweep, number, again=False, skip_reason=FailureReason.INVALID_MODEL.value)
     return False, has_new
 
 
 def _create_job(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec) -> bool:
     """Creates the job of a point, or takes the result of an equal one: then it returns True. Raises QueueFull,
-    NoTeacher, NoMask."""
+    NoTeacher, NoBeginning."""
     tx, sweep = step.tx, step.sweep
-    new = masks.with_mask(tx.conn, _new_job(step, point, spec, _free_id(step, point)))
+    new = beginnings.with_beginning(tx.conn, _new_job(step, point, spec, _free_id(step, point)))
     spec = new.spec
     known = reusable(tx.conn, sweep.project, spec, sweep.inputs_us) if step.policy.reuse else None
     if known is not None:
@@ -185,7 +185,7 @@ def _job_policy(spec: sweep_pb2.SweepSpec) -> job_pb2.ExecutionPolicy:
 
 def _run_again(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec) -> None:
     """RETRY of a job that has ended, after its teacher's if that has no model. A job that runs is not changed. Raises
-    QueueFull, NoTeacher, NoMask."""
+    QueueFull, NoTeacher, NoBeginning."""
     job = lifecycle.lock_job(step.tx, point.job_uid or "")
     if job is not None and job.state in (JobState.FAILED, JobState.CANCELLED):
         step.quota.check(step.tx.conn, step.sweep.project)
@@ -193,7 +193,7 @@ def _run_again(step: _Step, point: PointRow, spec: job_pb2.CompressionSpec) -> N
         if teacher is not None and teacher.state in (JobState.FAILED, JobState.CANCELLED):
             lifecycle.retry(step.tx, teacher, actor=ACTOR)
         elif teacher is None and job.teacher_uid and job.teacher_sha256 is None:  # it was deleted before it had a model
-            new = masks.with_mask(step.tx.conn, _new_job(step, point, spec, job.job_id))
+            new = beginnings.with_beginning(step.tx.conn, _new_job(step, point, spec, job.job_id))
             new = teachers.with_teacher(step.tx, new)
             own = {"spec": canonical(new.spec), "teacher_uid": new.teacher_uid, "teacher_sha256": new.teacher_sha256}
             lifecycle.touch(step.tx, job, **own)

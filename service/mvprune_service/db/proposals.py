@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mvprune.v1 import sweep_pb2
-from mvprune_service.db import search, tickets
+from mvprune_service.db import descents, search, tickets
 from mvprune_service.db.tables.sweeps import PointRow
+from mvprune_service.sweeps.descents import is_descent
 from mvprune_service.sweeps.points import Proposal
 
 _STRATEGIES = {"search": search.next_points, "tickets": tickets.next_points}
@@ -18,5 +19,5 @@ def propose(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, points: Se
     Args:
         points: all of the sweep, with the results of jobs that have SUCCEEDED.
     """
-    next_points = _STRATEGIES.get(str(spec.WhichOneof("strategy")))
+    next_points = descents.next_points if is_descent(spec) else _STRATEGIES.get(str(spec.WhichOneof("strategy")))
     return Proposal([], is_complete=True) if next_points is None else next_points(spec, policy, points)

@@ -17,7 +17,7 @@ from mvprune_service.domain.search import next_step
 from mvprune_service.domain.sweeping import PointState
 from mvprune_service.sweeps.points import NewPoint, Proposal, axes_of, cell_of, ladder_of, new_point, question_of
 
-_UNDECIDED = frozenset({PointState.PENDING, PointState.QUEUED, PointState.RUNNING})
+UNDECIDED = frozenset({PointState.PENDING, PointState.QUEUED, PointState.RUNNING})
 _NOT_REACHED = FailureReason.DENSITY_NOT_REACHED.value
 
 
@@ -31,11 +31,11 @@ def next_points(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, points
         while (step := next_step(len(densities), passed)) is not None:
             wanted = [new_point(spec, policy, cell) for cell in cells_at(spec, combination, densities[step])]
             known = [by_spec[new.sha256] for new in wanted if new.sha256 in by_spec]
-            if len(known) < len(wanted) or {point.state for point in known} & _UNDECIDED:
+            if len(known) < len(wanted) or {point.state for point in known} & UNDECIDED:
                 added += [new for new in wanted if new.sha256 not in by_spec]
                 is_complete = False
                 break
-            passes = _passes(question, known)
+            passes = passes_gates(question, known)
             if passes is None:
                 break
             passed[step] = passes
@@ -57,7 +57,7 @@ def cells_at(spec: sweep_pb2.SweepSpec, combination: Mapping[str, Any], density:
     return [cell] if seeds == 1 else [{**cell, SEED: spec.base.seed + index} for index in range(seeds)]
 
 
-def _passes(question: Question, points: Sequence[PointRow]) -> bool | None:
+def passes_gates(question: Question, points: Sequence[PointRow]) -> bool | None:
     """Whether a density that was measured passes; None where a job failed for another reason than the density: what it
     would have given is not known."""
     if all(point.state is PointState.SUCCEEDED for point in points):

@@ -16,7 +16,7 @@ from mvprune.spec.gate import gate_of
 from mvprune.sweep.analysis import Objective
 from mvprune.sweep.verdict import Question
 from mvprune.v1 import job_pb2, sweep_pb2
-from mvprune_service.domain import search
+from mvprune_service.domain import descent, search
 from mvprune_service.domain.cells import Axis, Range
 from mvprune_service.domain.density import fill_density
 from mvprune_service.domain.method import fill_method
@@ -121,10 +121,11 @@ def ladder_of(strategy: sweep_pb2.SearchStrategy) -> list[float]:
 
 def bounds_of(strategy: sweep_pb2.SearchStrategy) -> tuple[float, float, float]:
     """Smallest density, largest density and tolerance of a search."""
+    default = descent.TOLERANCE if strategy.way == sweep_pb2.SearchStrategy.DESCENT else _TOLERANCE
     return (
         strategy.min_density if strategy.HasField("min_density") else _MIN_DENSITY,
         strategy.max_density if strategy.HasField("max_density") else _MAX_DENSITY,
-        strategy.tolerance if strategy.HasField("tolerance") else _TOLERANCE,
+        strategy.tolerance if strategy.HasField("tolerance") else default,
     )
 
 

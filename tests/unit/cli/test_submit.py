@@ -111,7 +111,8 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
         --accumulation-steps 2 --precision bf16 --train-embeddings --set compile=true --gradient-checkpointing
         --set deterministic=true
-        --set dropout=true --set lr_density_exponent=0.5 --evaluate-every 3 --patience 2 --keep-best --best-metric f1
+        --set dropout=true --set lr_density_exponent=0.5 --evaluate-every 3 --patience 2 --keep-best
+        --set best_metric=f1
         --gpus 0 --cpus 2 --memory 8GiB --workers 3 --max-attempts 1
         --priority -5 --max-runtime 2h --max-queue-time 7d --set start_timeout=90s --checkpoint-interval 1.5m
         --retention 30d --gate f1>=80 --gate bytes<=10MB --strict-gates

@@ -165,7 +165,11 @@ def test_a_file_has_one_sweep(mvpctl: Mvpctl, file: Path) -> None:
         ("{points: [{density: x}]}", "2:28", "sweep.points[0].density: must be a number, got 'x'"),
         ("{without: [{seed: x}]}", "2:26", "sweep.without[0].seed: must be a whole number, got 'x'"),
         ("{parallel: x}", "2:19", "sweep.parallel: must be a whole number, got 'x'"),
-        ("{strategy: bisect}", "2:19", "sweep.strategy: must be one of grid, random, search, tickets, got 'bisect'"),
+        (
+            "{strategy: bisect}",
+            "2:19",
+            "sweep.strategy: must be one of grid, random, search, tickets, descent, bisection, got 'bisect'",
+        ),
         (
             "{density: [0.1], strategy: grid, controls: [none]}",
             "2:51",

@@ -185,7 +185,11 @@ def test_tickets_take_tasks_densities_and_seeds_and_only_rewind_of_the_methods(f
         ({"without": ["x"]}, "sweep.spec.exclude[0]", "must be parameters with their values, got 'x'"),
         ({"gates": ["f1"]}, "sweep.spec.gates[0]", "must be METRIC>=NUMBER"),
         ({"objectives": ["accuracy"]}, "sweep.spec.objectives[0]", "must be max or min and a metric"),
-        ({"strategy": "bisect"}, "strategy", "must be 'grid', 'search', 'tickets', a RandomStrategy, a SearchStrategy"),
+        (
+            {"strategy": "bisect"},
+            "strategy",
+            "must be 'grid', 'search', 'descent', 'bisection', 'tickets', a",
+        ),
         ({"strategy": TicketStrategy(controls=["shufled"])}, "sweep.spec.tickets.controls", "did you mean shuffled?"),  # type: ignore[list-item]
         (
             {"strategy": "tickets", "pruning_start": 0.1},

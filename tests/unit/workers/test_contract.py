@@ -114,7 +114,9 @@ def test_the_core_takes_the_numbers_that_the_contract_allows(field: Any, kind: A
 def test_a_spec_has_what_else_the_contract_has() -> None:
     options = {PARAMETERS[one.name].fields[0].removeprefix("spec."): one.default for one in fields(RunOptions)}
     of_the_model = {"model", "model_revision", "task", "dataset", "baseline"}
-    assert set(options) == {one.name for one in SPEC.fields} - of_the_model - {"teacher", "training", *CONTRACT_METHODS}
+    of_the_server = {"start_artifact"}
+    others = of_the_model | of_the_server | {"teacher", "training", *CONTRACT_METHODS}
+    assert set(options) == {one.name for one in SPEC.fields} - others
     assert _fields(Spec) - _fields(RunOptions) == {"method", "mask_from", "mask_revision", "teacher", "training"}
     assert set(get_type_hints(SpecKeywords)) == _fields(Spec)
     for name, default in options.items():

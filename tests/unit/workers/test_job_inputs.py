@@ -84,7 +84,7 @@ def test_a_teacher_without_some_heads_and_units(spec: job_pb2.CompressionSpec, t
 def test_the_mask_of_another_job_is_recorded_with_its_digest(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
     run(spec, tmp_path / "first")
     before = read_manifest(folders(tmp_path / "first").output)
-    shutil.copytree(folders(tmp_path / "first").output, folders(tmp_path).mask)
+    shutil.copytree(folders(tmp_path / "first").output, folders(tmp_path).beginning)
     job, artifact = "projects/p/jobs/first", f"projects/p/artifacts/{'ab' * 32}"
     spec.ClearField("target_density")
     spec.locked_mask.mask_from.job, spec.locked_mask.mask_from.artifact = job, artifact

@@ -36,6 +36,7 @@ class PruningStep:
         current_density: fraction of the weights that the current masks keep.
         selector: which weights stay at a density.
         report: to be called with the matrices done and all of them, by a method that takes long for each.
+        start_density: fraction of the weights that the run starts with; below 1 if the model was pruned before.
     """
 
     number: int
@@ -45,10 +46,13 @@ class PruningStep:
     current_density: float | Tensor = 1.0
     selector: Selector = WEIGHTS
     report: Callable[[int, int], None] = lambda done, total: None
+    start_density: float = 1.0
 
     def scheduled_density(self, schedule: Schedule) -> float:
-        """The density that `schedule` gives at this step, or the nearest one that the selector can reach."""
-        return self.selector.nearest(schedule.density_at(self.number, self.total_steps, self.density))
+        """The density that `schedule` gives at this step, or the nearest one that the selector can reach; at most
+        `start_density`."""
+        wanted = self.selector.nearest(schedule.density_at(self.number, self.total_steps, self.density))
+        return min(wanted, self.start_density)
 
 
 class Method(ABC):
@@ -61,6 +65,7 @@ class Method(ABC):
     learned: ClassVar[bool] = False  # whether the scores are parameters, trained together with the weights
     ranks_weights: ClassVar[bool] = False  # whether any `Selector` can choose among the weights, by their importance
     takes_blocks: ClassVar[bool] = False  # whether it keeps and drops `Selector.block` weights together, though not so
+    takes_start: ClassVar[bool] = False  # whether it can go on from a model that was pruned before
     is_gated: ClassVar[bool] = False
     needs_dense_steps: ClassVar[bool] = False  # whether it needs gradients of the dense model before it prunes
     freezes_weights: ClassVar[bool] = False  # whether the body of the model is not trained, only scores and head
@@ -82,6 +87,7 @@ class Method(ABC):
             name=self.name,
             ranks_weights=self.ranks_weights,
             takes_blocks=self.takes_blocks,
+            takes_start=self.takes_start,
             is_gated=self.is_gated,
             freezes_weights=self.freezes_weights,
             needs_dense_steps=self.needs_dense_steps,
@@ -234,7 +240,7 @@ class TopV(Method):
 
     def _keeps_masks(self, step: PruningStep) -> bool:
         """Whether the masks stay as they are while the density does."""
-        return self.fixed or (self.schedule.shape == "events" and not self.learned)
+        return self.fixed or step.start_density < 1 or (self.schedule.shape == "events" and not self.learned)
 
     def _keep(self, matrices: Sequence[Matrix]) -> None:
         """Writes the masks as they are."""

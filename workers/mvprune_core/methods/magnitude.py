@@ -28,6 +28,7 @@ class Magnitude(TopV):
     """
 
     name: ClassVar[str] = "magnitude"
+    takes_start: ClassVar[bool] = True
 
     schedule: Schedule = field(default_factory=Schedule)
     selection: Selection | None = None

@@ -54,6 +54,7 @@ class OBERT(TopV):
     name: ClassVar[str] = "obert"
     needs_dense_steps: ClassVar[bool] = True
     takes_blocks: ClassVar[bool] = True
+    takes_start: ClassVar[bool] = True
     ranks_weights: ClassVar[bool] = False  # the update of the kept weights is for single weights
 
     schedule: Schedule = field(default_factory=lambda: Schedule("events"))

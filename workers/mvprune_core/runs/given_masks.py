@@ -27,8 +27,10 @@ from mvprune_core.pruning.matrices import Matrix
 from mvprune_core.pruning.selection import kept_count
 from mvprune_core.pruning.selectors import select_blocks
 from mvprune_core.tasks import Objective
+from mvprune_core.tasks.classes import class_names
 
 _NOT_SENT = (CARD_FILE, REPORT_FILE)  # of an artifact that is on a client's machine
+_NONE = torch.empty(0)
 _CLOSE = 0.1  # relative: a density this little above the mask's is the mask's
 
 
@@ -90,27 +92,10 @@ def load_mask(
         CompressionError: INVALID_MODEL, the model cannot give a mask for the student; DENSITY_NOT_REACHED, it keeps
             fewer weights than the density asks for.
     """
-    own = tensors_of(student.model)
-    found = _tensors(source, objective, seed)
+    found = tensors_of(_model(source, "mask_from", objective, seed))
     weight_names = [f"{name}.weight" for name in layers]
-    for name in weight_names:
-        if name not in found or found[name].shape != own[name].shape:
-            shape = tuple(found[name].shape) if name in found else None
-            other = f"without {name}," if shape is None else f"in which {name} is {shape} in place of"
-            raise CompressionError(
-                Reason.INVALID_MODEL,
-                f"mask_from must be a model with the matrices of the pruned model, got {source.name!r}, {other} "
-                f"{tuple(own[name].shape)}; give one of the same architecture and size",
-            )
-    matrices = [_matrix(name, found[f"{name}.weight"], layer, block) for name, layer in layers.items()]
+    matrices = _matrices("mask_from", source, found, student, layers, block)
     total, kept = sum(matrix.weights for matrix in matrices), _count(matrices)
-    nonzeros = sum(int(matrix.weight.count_nonzero()) for matrix in matrices)
-    if kept > nonzeros * (1 + MOST_ZEROS):
-        raise CompressionError(
-            Reason.INVALID_MODEL,
-            f"mask_from must have its non-zeros in blocks of {block} with this pattern, got {nonzeros:,} of them in "
-            f"blocks with {kept:,} weights; leave pattern out, or give a mask of the pattern",
-        )
     if kept == total and density is None:
         raise CompressionError(
             Reason.INVALID_MODEL,
@@ -132,14 +117,89 @@ def load_mask(
     return GivenMask(source, _digest(masks, start), kept / total, masks, start)
 
 
-def _tensors(source: Source, objective: Objective, seed: int) -> Mapping[str, Tensor]:
-    """The tensors of a model or an artifact, by the names that the task's model gives them."""
+def load_start(
+    source: Source,
+    *,
+    density: float | None,
+    student: Loaded,
+    layers: Mapping[str, nn.Linear | Conv1D],
+    objective: Objective,
+    seed: int,
+    block: int = 1,
+) -> GivenMask:
+    """The masks and the weights of a model that was pruned before, from which pruning goes on.
+
+    The weights include the head, where its classes are the student's in the same order. Embeddings of tokens that a
+    trimmed vocabulary lacks are the student's.
+
+    Args:
+        source: what `find_mask` returned.
+        density: fraction of the prunable weights to keep in the end.
+        student, layers, objective, seed, block: as of `load_mask`.
+
+    Raises:
+        CompressionError: INVALID_MODEL, pruning of the student cannot go on from the model; DENSITY_NOT_REACHED, it
+            keeps fewer weights than the density asks for.
+    """
+    model = _model(source, "start_from", objective, seed)
+    found = tensors_of(model)
+    matrices = _matrices("start_from", source, found, student, layers, block)
+    total, kept = sum(matrix.weights for matrix in matrices), _count(matrices)
+    if density is not None and kept_count(total // block, density) * block > kept * (1 + _CLOSE):
+        raise CompressionError(
+            Reason.DENSITY_NOT_REACHED,
+            f"density must be at most {kept / total:.4g}, which start_from has, got {density:g}; give a lower one",
+        )
+    weights = dict(_body("start_from", student, found))
+    embedding, own = _embedding(student)
+    if (other := weights.get(embedding)) is not None:
+        weights[embedding] = torch.where(other.any(1, keepdim=True), other, own.detach())
+    config: Any = model.config
+    if not hasattr(config, "id2label") or class_names(config) == class_names(student.config):
+        head = {name: value for name, value in tensors_of(student.model).items() if name not in weights}
+        weights |= {name: found[name] for name, value in head.items() if found.get(name, _NONE).shape == value.shape}
+    masks = {matrix.name: matrix.mask for matrix in matrices}
+    return GivenMask(source, _digest(masks, weights), kept / total, masks, weights)
+
+
+def _model(source: Source, option: str, objective: Objective, seed: int) -> nn.Module:
+    """A model or an artifact, whose tensors have the names that the task's model gives them."""
     if not is_artifact(source.folder):
-        return tensors_of(load_model(source, objective, seed).model)
+        return load_model(source, objective, seed).model
     try:
-        return tensors_of(load(source.folder, may_lack=_NOT_SENT))
+        return load(source.folder, may_lack=_NOT_SENT)
     except ArtifactError as error:
-        raise CompressionError(Reason.INVALID_MODEL, f"mask_from: {error}") from error
+        raise CompressionError(Reason.INVALID_MODEL, f"{option}: {error}") from error
+
+
+def _matrices(
+    option: str,
+    source: Source,
+    found: Mapping[str, Tensor],
+    student: Loaded,
+    layers: Mapping[str, nn.Linear | Conv1D],
+    block: int,
+) -> list[Matrix]:
+    """The other model's matrices, with masks. Raises CompressionError INVALID_MODEL."""
+    own = tensors_of(student.model)
+    for name in (f"{layer}.weight" for layer in layers):
+        if name not in found or found[name].shape != own[name].shape:
+            shape = tuple(found[name].shape) if name in found else None
+            other = f"without {name}," if shape is None else f"in which {name} is {shape} in place of"
+            raise CompressionError(
+                Reason.INVALID_MODEL,
+                f"{option} must be a model with the matrices of the pruned model, got {source.name!r}, {other} "
+                f"{tuple(own[name].shape)}; give one of the same architecture and size",
+            )
+    matrices = [_matrix(name, found[f"{name}.weight"], layer, block) for name, layer in layers.items()]
+    kept, nonzeros = _count(matrices), sum(int(matrix.weight.count_nonzero()) for matrix in matrices)
+    if kept > nonzeros * (1 + MOST_ZEROS):
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"{option} must have its non-zeros in blocks of {block} with this pattern, got {nonzeros:,} of them in "
+            f"blocks with {kept:,} weights; leave pattern out, or give a model of the pattern",
+        )
+    return matrices
 
 
 def _matrix(name: str, weight: Tensor, layer: nn.Linear | Conv1D, block: int) -> Matrix:
@@ -178,12 +238,12 @@ def _initial_weights(
     match method.initial_weights:
         case "mask":
             _check_embeddings(student, found)
-            return dict(_body(student, found))
+            return dict(_body("mask_from", student, found))
         case "random":
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
                 fresh = objective.auto_class.from_config(student.config)
-            return dict(_body(student, tensors_of(fresh)))
+            return dict(_body("mask_from", student, tensors_of(fresh)))
         case "shuffled":
             return {
                 name: own[name].reshape(-1)[torch.randperm(own[name].numel(), generator=generator)].view_as(own[name])
@@ -207,9 +267,7 @@ def _check_embeddings(student: Loaded, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         CompressionError: INVALID_MODEL.
     """
-    model: Any = student.model
-    own = model.get_input_embeddings().weight
-    name = next(name for name, parameter in model.named_parameters() if parameter is own)
+    name, own = _embedding(student)
     other = tensors.get(name)
     if other is None or other.shape != own.shape:
         return
@@ -223,7 +281,14 @@ def _check_embeddings(student: Loaded, tensors: Mapping[str, Tensor]) -> None:
         )
 
 
-def _body(student: Loaded, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+def _embedding(student: Loaded) -> tuple[str, Tensor]:
+    """The name and the weight of the embeddings of tokens."""
+    model: Any = student.model
+    own = model.get_input_embeddings().weight
+    return next(name for name, parameter in model.named_parameters() if parameter is own), own
+
+
+def _body(option: str, student: Loaded, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a model's body; the head is the student's. A tensor that the other model lacks stays too."""
     prefix = f"{student.model.base_model_prefix}."
     for name, own in tensors_of(student.model).items():
@@ -233,9 +298,9 @@ def _body(student: Loaded, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str,
         if other.shape != own.shape:
             raise CompressionError(
                 Reason.INVALID_MODEL,
-                f"mask_from must have the tensors of the pruned model, got {tuple(other.shape)} in place of "
-                f"{tuple(own.shape)} for {name}; give one with the whole vocabulary and all positions, or "
-                "initial_weights other than mask",
+                f"{option} must have the tensors of the pruned model, got {tuple(other.shape)} in place of "
+                f"{tuple(own.shape)} for {name}; give one with the whole vocabulary and all positions"
+                + (", or initial_weights other than mask" if option == "mask_from" else ""),
             )
         yield name, other
 

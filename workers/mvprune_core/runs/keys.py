@@ -59,6 +59,7 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     groups = [spec.structure, spec.structure_density, spec.structure_block_size, spec.structure_fill, spec.pattern]
     groups += [spec.layer_dropout] if spec.layer_dropout is not None else []
     groups += ["int8 activations"] if spec.rounds else []
+    groups += [run.start.sha256] if run.start is not None else []
     options = [run.method.name, repr(run.method), run.density, groups, spec.include, spec.exclude, teacher, mask]
     return RunKeys(dense, logits if named else dense, identity(base, settings, exponent, options))
 

@@ -32,7 +32,7 @@ from mvprune_core.pruning.selectors import WEIGHTS, Selector, Weights
 from mvprune_core.pruning.sparse_structures import SparseStructures
 from mvprune_core.pruning.structure_kinds import Structure, new_selector, pruned_structures
 from mvprune_core.runs.baselines import SharedBaseline
-from mvprune_core.runs.given_masks import GivenMask, find_mask, load_mask
+from mvprune_core.runs.given_masks import GivenMask, find_mask, load_mask, load_start
 from mvprune_core.runs.precision import Attempt, with_precision
 from mvprune_core.runs.resolved import Request, ResolvedRun, pruned_layers
 from mvprune_core.runs.spec import Spec
@@ -67,7 +67,7 @@ def resolve(
     """
     spec, data, objective = request.spec, request.data, request.objective
     training, teacher = spec.training, spec.distilled_from
-    given_mask = _find_given_mask(request, student, notes)
+    given_mask, start = _find_given_mask(request, student, notes), _find_start(request, student, notes)
     structures = _find_structures(spec, student)
     layers = pruned_layers(student.model, spec, structures)
     selector = _selector(spec, student, structures, layers)
@@ -146,6 +146,7 @@ def resolve(
         total_steps=total_steps,
         base=Base(request.source.folder) if spec.delta else None,
         given_mask=given_mask,
+        start=start,
         structures=structures,
         selector=selector,
         value_head=_find_value_head(request, student, train, notes),
@@ -208,11 +209,13 @@ def _selector(
 
 
 def _with_selection(spec: Spec, notes: Notes) -> Method:
-    """The method with the selection that it has by default. Structures are always compared in the whole model."""
+    """The method with the selection that it has by default. Structures are always compared in the whole model, and so
+    are weights of a model that was pruned before, whose matrices have different densities."""
     method = spec.chosen_method
     if not isinstance(method, TopV):
         return method
-    selection = (method.selection or "local") if spec.structure is None else "global"
+    default = "global" if spec.start_from else "local"
+    selection = (method.selection or default) if spec.structure is None else "global"
     changed: Any = {"selection": selection}
     if spec.structure is not None and method.selection == "local":  # the default of a method that is not the contract's
         name = spec.structure
@@ -275,6 +278,23 @@ def _find_given_mask(request: Request, student: Loaded, notes: Notes) -> GivenMa
     )
     if spec.density is not None and abs(found.density / spec.density - 1) > _DENSITY_TO_MENTION:
         notes.add(f"the density is {found.density:.4g}, that of the mask, in place of {spec.density:g}")
+    return found
+
+
+def _find_start(request: Request, student: Loaded, notes: Notes) -> GivenMask | None:
+    spec = request.spec
+    if spec.start_from is None:
+        return None
+    found = load_start(
+        find_mask(spec.start_from, None),
+        density=spec.density,
+        student=student,
+        layers=prunable_layers(student.model, spec.include, spec.exclude),
+        objective=request.objective,
+        seed=spec.seed,
+        block=1 if spec.pattern is None else BLOCK,
+    )
+    notes.add(f"pruning goes on from a model of density {found.density:.4g}, whose zeros stay (start_from)")
     return found
 
 

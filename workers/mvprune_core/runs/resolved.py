@@ -73,6 +73,7 @@ class ResolvedRun(Request):
         total_steps: optimizer steps of a training phase.
         base: the model, if the artifact is to refer to it.
         given_mask: the mask, if it is given, and the weights to start from.
+        start: the masks and the weights of the result that pruning goes on from; None: of the model.
         structures: the heads and units, or the layers, that may be removed.
         selector: which weights stay at a density.
         value_head: the layer of the model that training sees in another scale; None: there is none.
@@ -93,6 +94,7 @@ class ResolvedRun(Request):
     total_steps: int
     base: Base | None
     given_mask: GivenMask | None
+    start: GivenMask | None
     structures: tuple[Structures, ...]
     selector: Selector
     value_head: ValueHead | None

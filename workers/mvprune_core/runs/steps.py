@@ -143,9 +143,11 @@ class CompressionRun:
         layers = run.layers_of(model)
         if run.is_kept:
             return self._keep(loaded, layers)
-        given = run.given_mask
-        if given is not None:
-            load_tensors(model, given.weights)
+        given, start = run.given_mask, run.start
+        if (begin := given or start) is not None:
+            load_tensors(model, begin.weights)
+        if start is not None:  # its head was trained
+            loaded = replace(loaded, new=tuple(name for name in loaded.new if name not in start.weights))
         rounded = RoundedLayers(model) if run.spec.rounds else None
         masks = Masks(
             model,
@@ -155,6 +157,7 @@ class CompressionRun:
             seed=run.spec.seed,
             layers=layers,
             given=None if given is None else given.masks,
+            start=None if start is None else start.masks,
             selector=run.selector,
         )
         original, curve = Distributions(masks.matrices), Curve("pruning", run.total_steps)

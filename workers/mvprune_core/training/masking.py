@@ -50,6 +50,7 @@ class Masks:
         seed: seed of random scores and gates, and of the choice among equal scores.
         layers: the layers to prune; by default `prunable_layers`.
         given: masks that the method is given, by the name of the weight; bool.
+        start: the masks to begin with, likewise, for a method with `takes_start`; by default nothing is masked.
         selector: which weights stay at a density, for a method that ranks weights.
 
     Raises:
@@ -66,6 +67,7 @@ class Masks:
         seed: int,
         layers: Mapping[str, nn.Linear | Conv1D] | None = None,
         given: Mapping[str, Tensor] | None = None,
+        start: Mapping[str, Tensor] | None = None,
         selector: Selector = WEIGHTS,
     ) -> None:
         self.method = method
@@ -85,6 +87,8 @@ class Masks:
         if method.learned:
             self._add_scores(seed)
         self._layers = MaskedLayers(model, self.matrices)
+        if start is not None:
+            self._begin_with(start)
         self.update(0)
 
     @property
@@ -263,6 +267,12 @@ class Masks:
     def _gates(self) -> Sequence[Gates]:
         """The parts with scores and a mask: the matrices, or the gates that their weights share."""
         return self._shared or self.matrices
+
+    def _begin_with(self, masks: Mapping[str, Tensor]) -> None:
+        for matrix in self.matrices:
+            matrix.applied = pack(masks[matrix.name].to(matrix.weight.device))
+        kept, total = (sum(int(mask.sum()) for mask in masks.values()), sum(matrix.weights for matrix in self.matrices))
+        self._step = replace(self._step, start_density=kept / total, current_density=kept / total)
 
     def _add_scores(self, seed: int) -> None:
         def of(index: int, values: Tensor) -> nn.Parameter:

@@ -141,8 +141,9 @@ def compared(spec: SweepSpec) -> str:
     more = [f"{len(spec.points)} more points"] if spec.points else []
     of = [f"of {shown(spec.base.model)}"] if spec.base.model else []
     on = [f"on {spec.base.task}"] if spec.base.task else []
+    options = spec.strategy_options
     words = {
-        "search": f"search for the smallest {spec.strategy_options.get('goal', 'density')}",
+        "search": f"{options.get('way', 'search')} to the smallest {options.get('goal', 'density')}",
         STRATEGY: "lottery tickets",
     }
     by = words.get(spec.strategy, f"by {spec.strategy}")

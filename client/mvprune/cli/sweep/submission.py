@@ -163,8 +163,12 @@ def _arranged(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _strategy(settings: Mapping[str, Any]) -> Any:
-    from mvprune.spec.sweep_message import STRATEGIES  # late: it needs protobuf
+    from mvprune.spec.sweep_message import SEARCH, STRATEGIES, WAYS  # late: it needs protobuf
 
+    if (way := settings.get("strategy")) in WAYS:
+        if settings.get("way", way) != way:
+            raise bad_field("sweep.spec.search.way", f"must be {way} or unset, got {settings['way']}")
+        settings = {**settings, "strategy": SEARCH, "way": way}
     given = [name for name in _OF_STRATEGIES if name in settings]
     word = settings.get("strategy") or (_OF_STRATEGIES[given[0]] if given else None)
     if idle := next((name for name in given if _OF_STRATEGIES[name] != word), ""):

@@ -67,6 +67,8 @@ def _check_sources(spec: job_pb2.CompressionSpec) -> Iterator[Violation]:
         source = holder.WhichOneof("source")
         if source in _CHOICES and not getattr(holder, source):
             yield bad(f"job.spec.{name}.{source}", "false", "true or unset")
+    if spec.start_artifact:
+        yield bad("job.spec.start_artifact", spec.start_artifact, "unset; the server sets it to that of start_from")
     if spec.locked_mask.mask_from.artifact:
         rule = "unset; the server sets it to the artifact of the job"
         yield bad("job.spec.locked_mask.mask_from.artifact", spec.locked_mask.mask_from.artifact, rule)

@@ -31,15 +31,21 @@ from mvprune_service.api.checks.sweep_checks import (
 from mvprune_service.api.checks.sweep_inputs import inputs_of
 from mvprune_service.api.checks.uploaded import Uploaded
 from mvprune_service.db import teachers
-from mvprune_service.db.masks import FIELD
+from mvprune_service.db.beginnings import begins_with
 from mvprune_service.db.search import cells_at, combinations
 from mvprune_service.domain.cells import Cell, Origin, Placed, draw, grid
+from mvprune_service.domain.descent import Stage, most_stages
 from mvprune_service.domain.search import most_steps
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
+from mvprune_service.sweeps.descents import is_descent, why_not, with_steps
 from mvprune_service.sweeps.points import NewPoint, ladder_of, new_point
 
 _SPEC = "sweep.spec"
+_SHARED_BASELINE = (
+    "the dense baseline is trained once, in a job of its own, for all points that can share it; own_baselines trains "
+    "one in each job"
+)
 
 
 @dataclass
@@ -51,7 +57,7 @@ class SweepPlan:
         most_jobs: how many jobs there are at most.
         checked: points that were checked: those of the sweep, or of a search a sample.
         teachers: name of a job that teaches to the spec of a student of it, and to its place, for violations.
-        masks: specs whose mask is the artifact of a job, by that job, and their places, for violations.
+        masks: specs that begin with the artifact of a job, by that job, and their places, for violations.
         notes: what was replaced or left out, and what the readers of the data report.
         model_sizes: model to its ModelSize, in base64.
         inputs_us: when the newest of the input files was modified, 0 where none is read here.
@@ -119,11 +125,31 @@ def plan_sweep(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) ->
     plan.checked = [point for point, _ in found]
     if strategy_of(spec) == "search":
         beside = [point for point, origin in found if origin.point is not None]
+        _choose_way(plan, spec, [point for point, origin in found if origin.point is None])
         searched = len(combinations(spec)) * max(1, spec.search.seeds)
-        plan.points, plan.most_jobs = beside, len(beside) + searched * most_steps(len(ladder_of(spec.search)))
+        densities = len(ladder_of(spec.search))
+        most = most_stages(densities) if is_descent(spec) else most_steps(densities)
+        plan.points, plan.most_jobs = beside, len(beside) + searched * most
     else:
         plan.points, plan.most_jobs = plan.checked, len(plan.checked)
     return plan
+
+
+def _choose_way(plan: SweepPlan, spec: sweep_pb2.SweepSpec, searched: Sequence[NewPoint]) -> None:
+    """Has a search descend if it can, unless it says otherwise; a descent has its length in steps."""
+    search, way = spec.search, sweep_pb2.SearchStrategy
+    lengths = {plan.steps.get(point.sha256, 0) for point in searched}
+    steps = min(lengths, default=0) if len(lengths) == 1 else 0
+    reason = why_not(spec, combinations(spec), steps)
+    if search.way == way.DESCENT and reason:
+        plan.violations.append(Violation(f"{_SPEC}.search.way", f"must be bisection or unset, got descent: {reason}"))
+    elif search.way == way.WAY_UNSPECIFIED and reason:
+        plan.notes.append(f"the search is a bisection, not a descent: {reason}")
+    if search.way == way.WAY_UNSPECIFIED:
+        search.way = way.BISECTION if reason else way.DESCENT
+    if is_descent(spec) and not reason:
+        plan.notes = [note for note in plan.notes if note != _SHARED_BASELINE] + [with_steps(spec, steps)]
+        plan.steps = dict.fromkeys(plan.steps, Stage("rung", 1).steps(steps))
 
 
 def plan_extension(sweep: sweep_pb2.Sweep, request: sweep_pb2.ExtendSweepRequest, around: Surroundings) -> SweepPlan:
@@ -229,10 +255,7 @@ def _build(plan: SweepPlan, sweep: sweep_pb2.Sweep, placed: Sequence[Placed]) ->
     if repeated:
         plan.notes.append(f"{repeated} cells are equal to others: each is one point")
     if not sweep.policy.own_baselines and any(teachers.trains(point.spec) for point, _ in found):
-        plan.notes.append(
-            "the dense baseline is trained once, in a job of its own, for all points that can share it; own_baselines "
-            "trains one in each job"
-        )
+        plan.notes.append(_SHARED_BASELINE)
     return found
 
 
@@ -261,8 +284,9 @@ def check_points(
         if role is not None and (job_name := getattr(point.spec, role).job):
             named = place_of(Violation(f"job.spec.{role}.job", ""), point.cell, origin).field
             plan.teachers.setdefault(job_name, (point.spec, named))
-        if mask := point.spec.locked_mask.mask_from.job:
-            plan.masks.setdefault(mask, (point.spec, place_of(Violation(FIELD, ""), point.cell, origin).field))
+        if begin := begins_with(point.spec):
+            named_job = point.spec.start_from or point.spec.locked_mask.mask_from.job
+            plan.masks.setdefault(named_job, (point.spec, place_of(Violation(begin, ""), point.cell, origin).field))
         plan.notes += [note for note in (*point.notes, *checker.notes) if note not in plan.notes]
         if checker.size is not None:
             plan.model_sizes[point.spec.model] = base64.b64encode(checker.size.SerializeToString()).decode()

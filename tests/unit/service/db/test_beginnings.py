@@ -1,4 +1,5 @@
-"""Jobs whose mask is the artifact of another job: which job can give one, and what the job is pinned to."""
+"""Jobs that begin with the artifact of another job, as their mask or to go on from: which job can give one, and what
+the job is pinned to."""
 
 from __future__ import annotations
 
@@ -176,3 +177,33 @@ async def test_a_folder_of_the_server_is_a_mask(school: School) -> None:
     folder = server_path(school.tiny.model)
     created = await school.submit(**masked(locked_mask={"mask_from": {"model": folder}}))
     assert created.spec.locked_mask.mask_from == job_pb2.Mask(model=folder)
+
+
+def started(job: str = "job:first", density: float = 0.1) -> dict[str, Any]:
+    """The spec of a job that goes on from another."""
+    return {"movement": None, "obert": {}, "target_density": density, "teacher": None, "start_from": job}
+
+
+async def test_a_job_that_goes_on_is_pinned_to_the_artifact_that_the_other_has(school: School) -> None:
+    await first(school)
+    created = await school.submit("second", **started())
+    assert created.spec.start_from == "job:projects/p/jobs/first"
+    assert created.spec.start_artifact == ARTIFACT
+    await school.scheduler.step()
+    _, claimed = await school.claim(created.name)
+    assert claimed.spec.start_artifact == ARTIFACT
+
+
+async def test_what_no_job_can_go_on_from_is_refused(school: School, db: Database) -> None:
+    await first(school)
+    for given, rule in [
+        ("first", "must be job:ID, the artifact of a job, got 'first'"),
+        ("job:x", "must be a job that exists, got projects/p/jobs/x"),
+    ]:
+        assert rule in await school.refused("start_from", **started(given))
+    text = await school.refused("start_artifact", **started(), start_artifact=ARTIFACT)
+    assert "the server sets it to that of start_from" in text
+    sparse = {"accounting": {"density": 0.05}}
+    await db.write(lambda tx: tx.conn.execute(update(ARTIFACTS).values(manifest=sparse)))
+    text = await school.refused("start_from", **started())
+    assert "no sparser than the density 0.1, got projects/p/jobs/first, which keeps 0.05; give a lower density" in text

@@ -1,0 +1,112 @@
+"""The points of a descent, as the spec of its sweep has them, and whether a search can be one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mvprune.data.tasks import get_task
+from mvprune.spec import cells
+from mvprune.spec.cells import DENSITY, METHOD
+from mvprune.spec.parameter import AUTO, MethodFacts
+from mvprune.spec.parameters import METHODS
+from mvprune.v1 import job_pb2, sweep_pb2
+from mvprune_service.domain import descent
+from mvprune_service.domain.descent import Stage
+from mvprune_service.sweeps.points import NewPoint, ladder_of
+
+STEPS = "max_steps"
+_METHOD = "obert"  # loses least in short runs
+_GRADIENTS = 64  # of an event of obert: a descent has many events
+_CHANGES_SHAPES = ("trim_positions", "delta")
+_NOT_OF_THE_DENSE = ("pattern", "trim_vocabulary", "target_bytes", "activations", "allow_density_miss")
+_LENGTHS = ("epochs", "preset")
+
+
+def is_descent(spec: sweep_pb2.SweepSpec) -> bool:
+    """Whether a sweep is a search by descent."""
+    return spec.HasField("search") and spec.search.way == sweep_pb2.SearchStrategy.DESCENT
+
+
+def why_not(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, Any]], steps: int) -> str:
+    """Why a search cannot be a descent; "" if it can.
+
+    Args:
+        combinations: of the axes.
+        steps: of a whole run; 0 where only the worker knows them.
+    """
+    for method in sorted({_method(spec, cell) for cell in combinations}):
+        if not METHODS.get(method, MethodFacts("")).takes_start:
+            able = ", ".join(name for name, facts in METHODS.items() if facts.takes_start)
+            return f"{method} cannot go on from a pruned model, as {able} can"
+    base = spec.base
+    if base.structure:
+        return "heads, units and layers are pruned from the whole model"
+    if named := next((name for name in _CHANGES_SHAPES if getattr(base, name)), ""):
+        return f"no run can go on from an artifact with {named}"
+    method = base.WhichOneof(METHOD)
+    if method and getattr(base, method).HasField("schedule"):
+        return "each of its runs prunes at its start, and the options of a schedule are given"
+    if base.start_from:
+        return "each of its runs goes on from the one before, and start_from is given"
+    if not steps:
+        return "the number of steps is not known before a worker has read the data; give max_steps"
+    return ""
+
+
+def with_steps(spec: sweep_pb2.SweepSpec, steps: int) -> str:
+    """Sets the length of a whole run in steps, in place of epochs. Returns what the descent will take, in words."""
+    for length in _LENGTHS:
+        spec.base.training.ClearField(length)
+    spec.base.training.max_steps = steps
+    densities = len(ladder_of(spec.search))
+    return (
+        f"descent: a dense model ({steps:,} steps unless it is fine-tuned), then at most {densities} densities of "
+        f"{Stage('rung', 1).steps(steps):,} steps, each from the result of the one before, until {descent.MISSES} in a "
+        f"row miss, and {Stage('recovery', 1).steps(steps):,} more steps for the first that missed: at most "
+        f"{descent.most_steps(densities, steps):,} steps"
+    )
+
+
+def cell_of_stage(spec: sweep_pb2.SweepSpec, combination: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
+    """The cell of a stage: its density, and its steps, which tell a recovery from the run before it."""
+    return {**combination, DENSITY: stage.density, STEPS: stage.steps(spec.base.training.max_steps)}
+
+
+def point_of(
+    spec: sweep_pb2.SweepSpec, cell: Mapping[str, Any], stage: Stage, *, dense: str = "", before: str = ""
+) -> NewPoint:
+    """The point of a stage. Raises BadValue.
+
+    Args:
+        dense: the id of the job of the dense model; "" for that job itself.
+        before: the id of the job whose result it goes on from.
+    """
+    base = job_pb2.CompressionSpec()
+    base.CopyFrom(spec.base)
+    if base.WhichOneof(METHOD) in (None, AUTO) and METHOD not in cell:
+        getattr(base, _METHOD).SetInParent()
+    built = cells.build(base, cell)
+    job = built.spec
+    if stage.kind == "dense":
+        for name in _NOT_OF_THE_DENSE:
+            job.ClearField(name)
+        job.magnitude.SetInParent()  # keeps all weights
+        job.keep_fine_tuned = True
+        job.teacher.none = True
+        return NewPoint(cell, job, built.dropped)
+    job.start_from = f"job:{before}"
+    method = getattr(job, str(job.WhichOneof(METHOD)))
+    method.schedule.shape, method.schedule.pruning_start = job_pb2.Schedule.ONE_SHOT, 1 / job.training.max_steps
+    if method.DESCRIPTOR.fields_by_name.get("gradients") and not method.HasField("gradients"):
+        method.gradients = _GRADIENTS
+    if job.teacher.WhichOneof("source") is None and not get_task(job.task).kind.not_distilled:
+        job.teacher.job = dense
+    else:
+        job.baseline.job = dense
+    return NewPoint(cell, job, built.dropped)
+
+
+def _method(spec: sweep_pb2.SweepSpec, cell: Mapping[str, Any]) -> str:
+    method = str(cell.get(METHOD) or spec.base.WhichOneof(METHOD) or AUTO)
+    return _METHOD if method == AUTO else method

@@ -1,0 +1,154 @@
+"""The descent: each density from the result of the one before, until two in a row miss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.service.conftest import ScriptedExecutor
+
+from mvprune.v1 import job_pb2, sweep_pb2
+from mvprune_service.db.engine.database import Database
+
+from .gym import BASE, Gym, Quality
+
+OBERT: dict[str, Any] = {key: value for key, value in BASE.items() if key != "movement"} | {
+    "training": {"max_steps": 600}
+}
+SEARCH: dict[str, Any] = {"search": {}, "gates": [{"metric": "delta/accuracy", "min": -0.01}], "base": OBERT}
+LADDER = [0.5, 0.338, 0.229, 0.155, 0.105, 0.0707, 0.0478, 0.0323, 0.0219, 0.0148, 0.01]
+
+
+@pytest.fixture
+def make(db: Database, executor: ScriptedExecutor) -> Callable[[Quality], Gym]:
+    return lambda quality: Gym(db, executor, quality)
+
+
+def falls_below(limit: float, recovered: float = 1.0) -> Quality:
+    """A recovery reaches a lower density than a rung."""
+    return lambda spec: 0.9 if spec.target_density >= (recovered if spec.training.max_steps == 300 else limit) else 0.8
+
+
+async def _specs(gym: Gym) -> list[job_pb2.CompressionSpec]:
+    points = await gym.points()
+    rows = [await gym.job(point.job.rpartition("/")[2]) for point in points]
+    return [job_pb2.CompressionSpec.FromString(row.spec) for row in rows]
+
+
+async def test_each_run_goes_on_from_the_one_before(make: Callable[[Quality], Gym]) -> None:
+    gym = make(falls_below(0.15))
+    sweep = await gym.create(**SEARCH)
+    assert sweep.spec.search.way == sweep_pb2.SearchStrategy.DESCENT
+    assert any("at most 11 densities of 150 steps, each from the result of the one before" in n for n in sweep.notes)
+    assert any("at most 2,550 steps" in note for note in sweep.notes)
+    await gym.run()
+    points, specs = await gym.points(), await _specs(gym)
+    assert [point.target_density for point in points] == [1.0, *LADDER[:6], LADDER[4]]
+    assert [spec.training.max_steps for spec in specs] == [600, *[150] * 6, 300]
+    dense, first, *others, recovery = specs
+    jobs = [point.job for point in points]
+    assert (dense.keep_fine_tuned, dense.teacher.none, dense.start_from) == (True, True, "")
+    assert [spec.start_from for spec in (first, *others)] == [f"job:{job}" for job in jobs[:6]]
+    assert recovery.start_from == f"job:{jobs[5]}"
+    for spec in (first, *others, recovery):
+        assert spec.start_artifact.startswith("projects/p/artifacts/")
+        assert spec.teacher.job == jobs[0]
+        assert spec.obert.schedule.shape == job_pb2.Schedule.ONE_SHOT
+        assert round(spec.obert.schedule.pruning_start * spec.training.max_steps) == 1
+        assert spec.obert.gradients == 64
+    done = await gym.get()
+    assert (done.state, done.state_reason) == (done.SUCCEEDED, "")
+    assert points[done.recommendation.point - 1].target_density == LADDER[3]
+
+
+async def test_a_recovery_that_passes_is_recommended(make: Callable[[Quality], Gym]) -> None:
+    gym = make(falls_below(0.15, recovered=0.1))
+    await gym.create(**SEARCH)
+    await gym.run()
+    points, done = await gym.points(), await gym.get()
+    assert done.recommendation.point == len(points)
+    assert (points[-1].target_density, points[-1].cell["max_steps"]) == (LADDER[4], 300)
+
+
+async def test_nothing_that_passes(make: Callable[[Quality], Gym]) -> None:
+    gym = make(lambda spec: 0.9 if spec.target_density == 1 else 0.5)
+    await gym.create(**SEARCH)
+    await gym.run()
+    done, points = await gym.get(), await gym.points()
+    assert (done.state, done.state_reason) == (done.SUCCEEDED, "NO_POINT_PASSES")
+    assert [point.target_density for point in points] == [1.0, *LADDER[:2], LADDER[0]]
+    assert points[done.recommendation.point - 1].target_density < 1
+
+
+@pytest.mark.parametrize("failing", ["s-0001", "s-0003"])
+async def test_a_run_that_failed_is_retried_and_the_descent_goes_on(
+    make: Callable[[Quality], Gym], failing: str
+) -> None:
+    gym = make(falls_below(0.15))
+    await gym.create(**SEARCH)
+    ran = await gym.run(failing=(failing,))
+    assert ran[-1] == failing, "there is no result to go on from"
+    await gym.retry()
+    assert not set(await gym.run()) & (set(ran) - {failing}), "only what is missing"
+    assert [point.target_density for point in await gym.points()] == [1.0, *LADDER[:6], LADDER[4]]
+
+
+async def test_each_seed_is_a_chain_of_its_own(make: Callable[[Quality], Gym]) -> None:
+    gym = make(falls_below(0.3))
+    await gym.create(**SEARCH | {"search": {"seeds": 2}})
+    await gym.run()
+    specs = await _specs(gym)
+    starts = {spec.seed: set[str]() for spec in specs}
+    for spec in specs:
+        starts[spec.seed].add(spec.start_from)
+    assert sorted(starts) == [0, 1]
+    assert starts[0] & starts[1] == {""}
+
+
+async def test_blocks_of_four_and_what_is_stored_are_those_of_the_base(make: Callable[[Quality], Gym]) -> None:
+    gym = make(falls_below(0.3))
+    await gym.create(**SEARCH | {"base": OBERT | {"pattern": "1x4", "magnitude": {}, "trim_vocabulary": True}})
+    await gym.run()
+    dense, *rungs = await _specs(gym)
+    assert (dense.pattern, dense.trim_vocabulary) == ("", False)
+    assert all((spec.pattern, spec.trim_vocabulary) == ("1x4", True) for spec in rungs)
+    assert {spec.WhichOneof("method") for spec in rungs} == {"magnitude"}
+
+
+async def test_a_teacher_that_is_named_stays(make: Callable[[Quality], Gym]) -> None:
+    gym = make(falls_below(0.3))
+    await gym.create(**SEARCH | {"base": OBERT | {"teacher": {"none": True}}})
+    await gym.run()
+    jobs = [point.job for point in await gym.points()]
+    assert all(spec.teacher.none and spec.baseline.job == jobs[0] for spec in (await _specs(gym))[1:])
+
+
+@pytest.mark.parametrize(
+    ("base", "why"),
+    [
+        ({"movement": {}}, "movement cannot go on from a pruned model, as magnitude, obert can"),
+        ({"training": {}}, "the number of steps is not known before a worker has read the data"),
+        ({"structure": "HEADS", "magnitude": {}}, "heads, units and layers are pruned from the whole model"),
+        ({"magnitude": {"schedule": {"cooldown": 0.3}}}, "the options of a schedule are given"),
+        ({"trim_positions": True}, "no run can go on from an artifact with trim_positions"),
+    ],
+)
+async def test_a_search_that_cannot_descend_says_why(
+    make: Callable[[Quality], Gym], base: dict[str, Any], why: str
+) -> None:
+    gym = make(falls_below(0.3))
+    asked = SEARCH | {"base": OBERT | base}
+    sweep = await gym.create(**asked, validate_only=True)
+    assert sweep.spec.search.way == sweep_pb2.SearchStrategy.BISECTION
+    assert any(note.startswith("the search is a bisection, not a descent: ") and why in note for note in sweep.notes)
+    refused = await gym.refused(**asked | {"search": {"way": "DESCENT"}})
+    assert why in refused["sweep.spec.search.way"]
+
+
+async def test_a_bisection_is_made_when_it_is_asked_for(make: Callable[[Quality], Gym]) -> None:
+    sweep = await make(falls_below(0.3)).create(
+        **SEARCH | {"search": {"way": "BISECTION"}, "base": OBERT | {"obert": {}}}
+    )
+    assert sweep.spec.search.way == sweep_pb2.SearchStrategy.BISECTION
+    assert not any("descent" in note for note in sweep.notes)
