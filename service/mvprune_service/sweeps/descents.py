@@ -8,8 +8,9 @@ from typing import Any
 from mvprune.data.tasks import get_task
 from mvprune.spec import cells
 from mvprune.spec.cells import DENSITY, METHOD
+from mvprune.spec.given import options_of
 from mvprune.spec.parameter import AUTO, MethodFacts
-from mvprune.spec.parameters import METHODS
+from mvprune.spec.parameters import METHODS, PARAMETERS
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.domain import descent
 from mvprune_service.domain.descent import Stage
@@ -40,6 +41,10 @@ def why_not(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, Any]]
             able = ", ".join(name for name, facts in METHODS.items() if facts.takes_start)
             return f"{method} cannot go on from a pruned model, as {able} can"
     base = spec.base
+    if base.WhichOneof(METHOD) == AUTO:
+        for option in options_of(base):
+            if (methods := PARAMETERS[option].methods) and _METHOD not in methods:
+                return f"{_METHOD} has no {option}"
     if base.structure:
         return "heads, units and layers are pruned from the whole model"
     if named := next((name for name in _CHANGES_SHAPES if getattr(base, name)), ""):
@@ -54,14 +59,15 @@ def why_not(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, Any]]
     return ""
 
 
-def with_steps(spec: sweep_pb2.SweepSpec, steps: int) -> str:
-    """Sets the length of a whole run in steps, in place of epochs. Returns what the descent will take, in words."""
+def with_steps(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, Any]], steps: int) -> str:
+    """Sets the length of a whole run in steps, in place of epochs. Returns what a descent will take, in words."""
     for length in _LENGTHS:
         spec.base.training.ClearField(length)
     spec.base.training.max_steps = steps
-    densities = len(ladder_of(spec.search))
+    densities, methods = len(ladder_of(spec.search)), sorted({_method(spec, cell) for cell in combinations})
     return (
-        f"descent: a dense model ({steps:,} steps unless it is fine-tuned), then at most {densities} densities of "
+        f"descent with {' and '.join(methods)}: a dense model ({steps:,} steps unless it is fine-tuned), then at most "
+        f"{densities} densities of "
         f"{Stage('rung', 1).steps(steps):,} steps, each from the result of the one before, until {descent.MISSES} in a "
         f"row miss, and {Stage('recovery', 1).steps(steps):,} more steps for the first that missed: at most "
         f"{descent.most_steps(densities, steps):,} steps"
@@ -82,11 +88,7 @@ def point_of(
         dense: the id of the job of the dense model; "" for that job itself.
         before: the id of the job whose result it goes on from.
     """
-    base = job_pb2.CompressionSpec()
-    base.CopyFrom(spec.base)
-    if base.WhichOneof(METHOD) in (None, AUTO) and METHOD not in cell:
-        getattr(base, _METHOD).SetInParent()
-    built = cells.build(base, cell)
+    built = cells.build(spec.base, {METHOD: _method(spec, cell), **cell})
     job = built.spec
     if stage.kind == "dense":
         for name in _NOT_OF_THE_DENSE:

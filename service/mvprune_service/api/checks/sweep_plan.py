@@ -148,7 +148,9 @@ def _choose_way(plan: SweepPlan, spec: sweep_pb2.SweepSpec, searched: Sequence[N
     if search.way == way.WAY_UNSPECIFIED:
         search.way = way.BISECTION if reason else way.DESCENT
     if is_descent(spec) and not reason:
-        plan.notes = [note for note in plan.notes if note != _SHARED_BASELINE] + [with_steps(spec, steps)]
+        other = {_SHARED_BASELINE, *(note for point in searched for note in point.notes)}  # of a bisection
+        plan.notes = [note for note in plan.notes if note not in other]
+        plan.notes.append(with_steps(spec, combinations(spec), steps))
         plan.steps = dict.fromkeys(plan.steps, Stage("rung", 1).steps(steps))
 
 

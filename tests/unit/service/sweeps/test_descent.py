@@ -116,6 +116,15 @@ async def test_blocks_of_four_and_what_is_stored_are_those_of_the_base(make: Cal
     assert {spec.WhichOneof("method") for spec in rungs} == {"magnitude"}
 
 
+async def test_the_options_of_a_method_that_was_not_named_are_those_of_obert(make: Callable[[Quality], Gym]) -> None:
+    gym = make(falls_below(0.3))
+    sweep = await gym.create(**SEARCH | {"base": OBERT | {"auto": {"gradients": 32, "damping": 1e-5}}})
+    assert any(note.startswith("descent with obert: ") for note in sweep.notes)
+    assert not any("the method is" in note for note in sweep.notes)
+    await gym.run()
+    assert {(spec.obert.gradients, spec.obert.damping) for spec in (await _specs(gym))[1:]} == {(32, 1e-5)}
+
+
 async def test_a_teacher_that_is_named_stays(make: Callable[[Quality], Gym]) -> None:
     gym = make(falls_below(0.3))
     await gym.create(**SEARCH | {"base": OBERT | {"teacher": {"none": True}}})
@@ -129,6 +138,8 @@ async def test_a_teacher_that_is_named_stays(make: Callable[[Quality], Gym]) -> 
     [
         ({"movement": {}}, "movement cannot go on from a pruned model, as magnitude, obert can"),
         ({"training": {}}, "the number of steps is not known before a worker has read the data"),
+        ({"auto": {"penalty": 1.0}}, "obert has no penalty"),
+        ({"auto": {"schedule": {"cooldown": 0.3}}}, "the options of a schedule are given"),
         ({"structure": "HEADS", "magnitude": {}}, "heads, units and layers are pruned from the whole model"),
         ({"magnitude": {"schedule": {"cooldown": 0.3}}}, "the options of a schedule are given"),
         ({"trim_positions": True}, "no run can go on from an artifact with trim_positions"),
