@@ -84,3 +84,18 @@ def test_stored_as_asked(ctl: Ctl, tiny: Tiny, tmp_path: Path) -> None:
     sides = ctl("compare", tmp_path / "delta", first["name"])
     assert sides["artifacts"][0]["digest"] == sides["artifacts"][1]["digest"] == found.digest
     assert sides["options"] == {}
+
+
+@pytest.mark.slow
+def test_int8_activations(ctl: Ctl, tiny: Tiny, tmp_path: Path) -> None:
+    folder = tmp_path / "int8"
+    asked = ("--density", 0.25, "--pattern", "1x4", "--activations", "int8", "--gate", "delta_accuracy>=-100")
+    job = submit(ctl, tiny, *asked, "--download", folder)
+    assert ctl("get", job["name"])["spec"]["activations"] == "int8"
+    found = ctl("evaluate", folder, "--data", tiny.validation)
+    assert (found["activations"], found["metrics"]) == ("int8", found["recorded"])
+    assert found["notes"][-1] == "activations are int8, simulated on the dense model, as the artifact says"
+    assert ctl("evaluate", folder, "--data", tiny.validation, "--activations", "fp32")["activations"] == "fp32"
+    gate, metrics = job["gate_results"][0], found["metrics"]
+    dense = json.loads((folder / "manifest.json").read_text())["metrics"]["dense/accuracy"]
+    assert gate["observed"] == pytest.approx(metrics["accuracy"] - dense)

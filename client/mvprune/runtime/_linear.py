@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from mvprune.common.blocks import in_block
 from mvprune.runtime._compressed import REFUSED, Compressed
 from mvprune.runtime._elements import Elements
 from mvprune.runtime.kernel import Activation, Packed, SparseMatrix, Stored
@@ -150,6 +151,12 @@ class CsrLinear(SparseLinear):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
             return torch.sparse_csr_tensor(starts, columns, values, size=self.weight.shape, check_invariants=False)
+
+
+def may_round(path: str, layer: nn.Module) -> bool:
+    """Whether activations may be int8 in a layer with this name: a head has little to compute, and rounding it costs
+    most."""
+    return type(layer) in LINEAR and in_block(path)
 
 
 def address(tensor: Tensor | None) -> int:

@@ -17,10 +17,9 @@ from mvprune.runtime._compressed import Compressed
 from mvprune.runtime._elements import Elements
 from mvprune.runtime._embedding import StoredEmbedding, is_plain
 from mvprune.runtime._fusion import fuse
-from mvprune.runtime._linear import LINEAR
+from mvprune.runtime._linear import LINEAR, may_round
 from mvprune.runtime._used import warn_without_int8, warn_without_kernel
 from mvprune.runtime.kernel import Activations, Stored
-from mvprune.runtime.rounding import may_round
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -161,11 +160,11 @@ class Replacement(Generic[Model]):
         return "int8" if rounded else self._backend
 
 
-def check_activations(activations: str, possible: bool, remedy: str) -> None:
-    """Checks that there are such activations here.
+def check_activations(activations: str, possible: bool = True, remedy: str = "") -> None:
+    """Checks that there are such activations, and that they are possible here.
 
     Raises:
-        ValueError: there are not.
+        ValueError: they are not.
     """
     if activations not in ("fp32", "int8"):
         raise ValueError(f"activations must be fp32 or int8, got {activations!r}")

@@ -16,9 +16,8 @@ from torch.nn.functional import linear, pad
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact.values import SMALLEST_SCALE
-from mvprune.common.blocks import in_block
 from mvprune.runtime._elements import Elements
-from mvprune.runtime._linear import LINEAR
+from mvprune.runtime._linear import may_round
 from mvprune.runtime.attention16 import attention16_simulated
 from mvprune.runtime.quads import COLUMNS, FILLED, rounded_weight
 
@@ -53,11 +52,6 @@ def rounded_layers(model: nn.Module) -> list[nn.Linear | Conv1D]:
             owners.setdefault(id(weight), []).append((path, module))
     found = [some for some in owners.values() if all(may_round(path, module) for path, module in some)]
     return list(dict.fromkeys(module for some in found for _, module in some))
-
-
-def may_round(path: str, layer: nn.Module) -> bool:
-    """Whether the kernel may round a layer with this name: a head has little to compute, and rounding it costs most."""
-    return type(layer) in LINEAR and in_block(path)
 
 
 def round_inputs(x: Tensor) -> Rounded:

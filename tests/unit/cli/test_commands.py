@@ -171,6 +171,8 @@ def test_get(fake: Fake, mvpctl: Mvpctl, succeeds: str) -> None:
     fake.answers["GetJob"] = always(stored)
     text = mvpctl("get", "j1").out
     assert "stored    int8 weights, delta\n" in text
+    stored.spec.activations = job_pb2.Runtime.INT8
+    assert "activations  int8\n" in mvpctl("get", "j1").out
     table = [line.split() for line in text.splitlines()]
     assert ["bytes", "438.0", "MB", "55.0", "MB", "8.0x", "smaller"] in table
     assert ["of", "the", "encoder", "340.2", "MB", "7.0", "MB", "48.6x", "smaller"] in table

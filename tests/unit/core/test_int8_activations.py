@@ -18,6 +18,7 @@ from transformers.pytorch_utils import Conv1D
 
 import mvprune
 from mvprune.artifact import read_manifest
+from mvprune.cli import main
 from mvprune.data.loading import ClassificationData
 from mvprune.runtime import backends, optimize
 from mvprune.runtime.rounding import int8_simulated, round_inputs, round_weight
@@ -121,6 +122,26 @@ def test_rounding_starts_at_the_final_density(
     assert all(a != b for a, b in zip(one[first:], two[first:], strict=True))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gradient_checkpointing": True},
+        {"accumulation_steps": 2},
+        pytest.param({"compile": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_other_ways_to_compute_a_step_round_too(
+    model_folder: Path, data: ClassificationData, changes: dict[str, bool | int]
+) -> None:
+    losses = []
+    for training in (QUICK, replace(QUICK, **changes)):  # type: ignore[arg-type]
+        callback = Losses()
+        compress(model_folder, data, density=0.25, callback=callback, **OPTIONS | {"training": training})
+        losses.append(callback.found)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
 def artifact_of(result: Result, folder: Path) -> Path:
     result.save(folder)
     return folder
@@ -190,6 +211,8 @@ def test_an_evaluation_gives_the_metrics_of_the_run(
     other = evaluate(artifact, file, activations="fp32")
     assert other.activations == "fp32"
     assert other.notes[-1] == "activations are fp32; the metrics in the manifest are of int8"
+    with pytest.raises(ValueError, match="activations must be fp32 or int8, got 'int4'"):
+        evaluate(artifact, file, activations="int4")  # type: ignore[arg-type]
     assert "forward" not in {name for module in result.model.modules() for name in vars(module)}
 
 
@@ -208,7 +231,9 @@ def test_a_resumed_run_is_the_same(model_folder: Path, data: ClassificationData,
         assert same(compress(model_folder, data, checkpoint=folder, **options | {"activations": None}), fp32)
 
 
-def test_the_record(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+def test_the_record(
+    model_folder: Path, data: ClassificationData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = compress(model_folder, data, density=0.25, **OPTIONS)
     artifact = artifact_of(result, tmp_path / "artifact")
     assert result.info.spec["activations"] == "int8"
@@ -216,6 +241,8 @@ def test_the_record(model_folder: Path, data: ClassificationData, tmp_path: Path
     words = "the metrics are of rounded inputs and weights, as the sparse runtime computes"
     assert f"| activations | int8: {words} |" in (artifact / "README.md").read_text()
     assert words in (artifact / "report.html").read_text()
+    assert main(["inspect", str(artifact)]) == 0
+    assert words in capsys.readouterr().out
     plain = compress(model_folder, data, density=0.25, **OPTIONS | {"activations": "fp32"})
     assert plain.info.activations == "fp32"
     assert "activations" not in (artifact_of(plain, tmp_path / "plain") / "README.md").read_text()

@@ -12,6 +12,7 @@ import transformers
 from mvprune.artifact import ArtifactError, Manifest, read_manifest
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.runtime import load
+from mvprune.runtime._optimize import check_activations
 from mvprune.runtime.kernel import Activations
 from mvprune.sources.model_config import check_tokenizer
 from mvprune_core.base.hub import first_line
@@ -64,7 +65,9 @@ def open_artifact(
 
     Raises:
         ArtifactError: the artifact is not valid, or its model does not do such a task.
+        ValueError: there are no such activations.
     """
+    check_activations(activations or "fp32")
     manifest = read_manifest(directory)
     try:
         known = get_task(task or manifest.dataset.name)
