@@ -9,8 +9,8 @@ from mvprune.data.tasks import Task
 from mvprune.spec.parameters import METHODS, PARAMETERS
 from mvprune.spec.rules import Given, problems, problems_with_steps
 
-_OBERT, _SOFT_MOVEMENT = "obert", "soft_movement"
-_FEW_EVENTS = {"events": 3, "first_event": 0.5, "gradients": 64}
+OBERT, _SOFT_MOVEMENT = "obert", "soft_movement"
+FEW_EVENTS = {"events": 3, "first_event": 0.5, "gradients": 64}
 """The options of obert in runs in which it was measured: by default it takes more steps than a short run has."""
 SHORT_EXAMPLES = 32_000
 """Examples, of all steps together, up to which obert lost least: MiniLM in up to 1,000 steps of 32 on SST-2; MiniLM and
@@ -43,9 +43,9 @@ def choose_method(given: Given, task: Task, steps: int) -> Choice:
     if given.get("density") == 1:
         return Choice(_SOFT_MOVEMENT, {}, "")
     examples = steps * given.get("batch_size", task.batch_size)
-    wanted, other, why = _SOFT_MOVEMENT, _OBERT, f"loses least in runs of more than {_SHORT}"
+    wanted, other, why = _SOFT_MOVEMENT, OBERT, f"loses least in runs of more than {_SHORT}"
     if 0 < examples <= SHORT_EXAMPLES:
-        wanted, other, why = _OBERT, _SOFT_MOVEMENT, f"loses least in runs of at most {_SHORT}"
+        wanted, other, why = OBERT, _SOFT_MOVEMENT, f"loses least in runs of at most {_SHORT}"
     elif not examples:
         why += ", and the steps are not known before the job reads its data"
     obstacles = _obstacles(wanted, given, task, steps)
@@ -61,13 +61,13 @@ def _choice(method: str, given: Given, why: str) -> Choice:
 
 
 def _options(method: str) -> Mapping[str, Any]:
-    return _FEW_EVENTS if method == _OBERT else {}
+    return FEW_EVENTS if method == OBERT else {}
 
 
 def _obstacles(method: str, given: Given, task: Task, steps: int) -> set[str]:
     """The options with which a method cannot run."""
     facts, wanted = METHODS[method], {**_options(method), **given}
-    if method == _OBERT and given.get("shape", facts.shape) != facts.shape:  # the Fisher matrix again at every step
+    if method == OBERT and given.get("shape", facts.shape) != facts.shape:  # the Fisher matrix again at every step
         return {"shape"}
     found = {name for name in given if (methods := PARAMETERS[name].methods) and method not in methods}
     found |= {problem.option for problem in problems(wanted, facts, task)}

@@ -9,6 +9,7 @@ from mvprune.data.tasks import get_task
 from mvprune.spec import cells
 from mvprune.spec.cells import DENSITY, METHOD
 from mvprune.spec.given import options_of
+from mvprune.spec.method_choice import FEW_EVENTS, OBERT
 from mvprune.spec.parameter import AUTO, MethodFacts
 from mvprune.spec.parameters import METHODS, PARAMETERS
 from mvprune.v1 import job_pb2, sweep_pb2
@@ -17,8 +18,6 @@ from mvprune_service.domain.descent import Stage
 from mvprune_service.sweeps.points import NewPoint, ladder_of
 
 STEPS = "max_steps"
-_METHOD = "obert"  # loses least in short runs
-_GRADIENTS = 64  # of an event of obert: a descent has many events
 _CHANGES_SHAPES = ("trim_positions", "delta")
 _NOT_OF_THE_DENSE = ("pattern", "trim_vocabulary", "target_bytes", "activations", "allow_density_miss")
 _LENGTHS = ("epochs", "preset")
@@ -43,8 +42,8 @@ def why_not(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, Any]]
     base = spec.base
     if base.WhichOneof(METHOD) == AUTO:
         for option in options_of(base):
-            if (methods := PARAMETERS[option].methods) and _METHOD not in methods:
-                return f"{_METHOD} has no {option}"
+            if (methods := PARAMETERS[option].methods) and OBERT not in methods:
+                return f"{OBERT} has no {option}"
     if base.structure:
         return "heads, units and layers are pruned from the whole model"
     if named := next((name for name in _CHANGES_SHAPES if getattr(base, name)), ""):
@@ -101,7 +100,7 @@ def point_of(
     method = getattr(job, str(job.WhichOneof(METHOD)))
     method.schedule.shape, method.schedule.pruning_start = job_pb2.Schedule.ONE_SHOT, 1 / job.training.max_steps
     if method.DESCRIPTOR.fields_by_name.get("gradients") and not method.HasField("gradients"):
-        method.gradients = _GRADIENTS
+        method.gradients = FEW_EVENTS["gradients"]
     if job.teacher.WhichOneof("source") is None and not get_task(job.task).kind.not_distilled:
         job.teacher.job = dense
     else:
@@ -111,4 +110,4 @@ def point_of(
 
 def _method(spec: sweep_pb2.SweepSpec, cell: Mapping[str, Any]) -> str:
     method = str(cell.get(METHOD) or spec.base.WhichOneof(METHOD) or AUTO)
-    return _METHOD if method == AUTO else method
+    return OBERT if method == AUTO else method
