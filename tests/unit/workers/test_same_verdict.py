@@ -39,6 +39,8 @@ def value_of(one: Parameter, chance: random.Random) -> Any:
         return chance.choice(["2:4", "4:2", "1:2"])
     if one.name == "mask_from":
         return "/no/such/mask"
+    if one.name == "start_from":
+        return "/no/such/start"
     if one.name == "best_metric":
         return chance.choice(["accuracy", "f2"])
     if one.words:
