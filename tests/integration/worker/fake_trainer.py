@@ -27,7 +27,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--events-fd", type=int)
 parser.add_argument("--output", type=pathlib.Path)
 parser.add_argument("--teacher", type=pathlib.Path)
-parser.add_argument("--mask", type=pathlib.Path)
+parser.add_argument("--beginning", type=pathlib.Path)
 parser.add_argument("--inputs", type=pathlib.Path)
 parser.add_argument("--checkpoint", type=pathlib.Path)
 parser.add_argument("--cache", type=pathlib.Path)
@@ -105,7 +105,7 @@ elif mode == "killed":
 elif mode == "crashes":
     os.kill(os.getpid(), signal.SIGSEGV)
 elif mode == "taught":
-    for name in ("teacher", "mask"):
+    for name in ("teacher", "beginning"):
         folder = getattr(args, name)
         files = [path for path in folder.rglob("*") if path.is_file()]
         tell(name, json.dumps({str(path.relative_to(folder)): bool(path.read_bytes()) for path in files}))

@@ -44,7 +44,7 @@ def bucket(seaweedfs: S3Server, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> s
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
-    return Folders(*(tmp_path / name for name in ("out", "teacher", "mask", "inputs", "checkpoint", "cache")))
+    return Folders(*(tmp_path / name for name in ("out", "teacher", "beginning", "inputs", "checkpoint", "cache")))
 
 
 def fetch(one: Input, bucket: str, folders: Folders) -> None:

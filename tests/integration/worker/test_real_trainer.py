@@ -22,7 +22,7 @@ from mvprune_workers.exits import ExitCode
 from ...conftest import server_path
 from ...waiting import PATIENCE
 
-FOLDERS = ("output", "teacher", "mask", "inputs", "checkpoint", "cache")
+FOLDERS = ("output", "teacher", "beginning", "inputs", "checkpoint", "cache")
 # A trainer that cannot keep the words of its data.
 WITHOUT_ROOM = """
 import sys

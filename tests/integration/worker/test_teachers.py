@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from safetensors.numpy import save_file
 
 from mvprune.artifact import Base, ModelSource
@@ -87,32 +88,40 @@ def test_cancelling_does_not_wait_for_a_teacher(worker: Any, tmp_path: Path) -> 
     worker.assert_clean()
 
 
-def test_the_trainer_finds_the_mask_of_another_job(worker: Any, tmp_path: Path) -> None:
-    mask(worker, tmp_path / "first")
+@pytest.mark.parametrize("option", ["mask_from", "start_from"])
+def test_the_trainer_finds_the_artifact_that_a_job_begins_with(worker: Any, tmp_path: Path, option: str) -> None:
+    begin(worker, tmp_path / "first", option)
     worker.go()
     worker.start("taught")
     assert worker.wait() is ExitCode.PUBLISHED
-    assert json.loads(worker.told("mask")) == {"manifest.json": True, "vocab.txt": True, "weights.safetensors": True}
+    found = json.loads(worker.told("beginning"))
+    assert found == {"manifest.json": True, "vocab.txt": True, "weights.safetensors": True}
     assert json.loads(worker.told("teacher")) == {}
     worker.assert_clean()
 
 
-def test_a_mask_that_was_deleted_is_a_failure_with_a_remedy(worker: Any, tmp_path: Path) -> None:
-    mask(worker, tmp_path / "first")
+@pytest.mark.parametrize(
+    ("option", "remedy"), [("mask_from", "another job, or with that model's folder"), ("start_from", "another job")]
+)
+def test_one_that_was_deleted_is_a_failure_with_a_remedy(worker: Any, tmp_path: Path, option: str, remedy: str) -> None:
+    begin(worker, tmp_path / "first", option)
     for stored in worker.store.list(""):
         worker.store.delete(stored.key)
     failure = failure_of(worker)
     assert failure.reason == job_pb2.Failure.INVALID_MODEL
-    assert "mask_from must be a job whose artifact is in the store, got projects/p/jobs/first, whose" in failure.message
-    assert failure.message.endswith("submit again with another job, or with that model's folder")
+    assert f"{option} must be a job whose artifact is in the store, got projects/p/jobs/first," in failure.message
+    assert failure.message.endswith(f"submit again with {remedy}")
 
 
-def mask(worker: Any, folder: Path) -> None:
-    """Puts an artifact into the store, and makes it the mask of the worker's job."""
+def begin(worker: Any, folder: Path, option: str) -> None:
+    """Puts an artifact into the store, and makes it what the worker's job begins with."""
     make_artifact(folder)
-    digest = publish(worker.store, folder, "0190-first")
-    given = job_pb2.Mask(job="projects/p/jobs/first", artifact=f"projects/p/artifacts/{digest}")
-    worker.service.spec.locked_mask.mask_from.CopyFrom(given)
+    spec, digest = worker.service.spec, publish(worker.store, folder, "0190-first")
+    job, artifact = "projects/p/jobs/first", f"projects/p/artifacts/{digest}"
+    if option == "mask_from":
+        spec.locked_mask.mask_from.CopyFrom(job_pb2.Mask(job=job, artifact=artifact))
+    else:
+        spec.start_from, spec.start_artifact = job, artifact
 
 
 def teach(worker: Any, folder: Path, **changes: Any) -> None:
