@@ -173,7 +173,7 @@ def made_in_words(info: ResultInfo, method: str = "") -> str:
     if info.spec.get("mask_from"):
         return "fine-tuned with the zeros of another model"
     by = f" by {method}" if method else ""
-    return f"pruned{by} while it was fine-tuned"
+    return f"pruned{by} while it was fine-tuned" + (", from an earlier result" if info.spec.get("start_from") else "")
 
 
 def _facts(info: ResultInfo, form: Form, total_bytes: int) -> list[tuple[str, ...]]:

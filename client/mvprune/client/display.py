@@ -51,6 +51,7 @@ def fields(job: JobRecord) -> list[tuple[str, str]]:
         ("task", job.spec.task),
         ("method", job.spec.method),
         ("mask", shown(str(job.spec.method_options.get("mask_from", "")))),
+        ("goes on from", job.spec.start_from),
         ("teacher", shown(teacher.model) or teacher.job or ("none" if teacher.none else "") if teacher else ""),
         ("baseline", baseline.job or ("none" if baseline.none else "") if baseline else ""),
         ("density", keeps(job)),

@@ -160,8 +160,8 @@ class Spec:
             what fits.
         delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the
             pruned weights are a bit mask.
-        start_from: job:ID, the artifact of a job that has SUCCEEDED: pruning goes on from its weights, and what it
-            pruned stays pruned.
+        start_from: the result whose weights pruning goes on from, and whose zeros stay: job:ID, the artifact of a
+            job that has SUCCEEDED; in compress() the folder of an artifact.
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
             train it again.
         seed: seed of the random numbers.

@@ -118,8 +118,8 @@ class MethodOptions(TypedDict, total=False):
             every other layer stays, in place of those that the method ranks first; above 0, at most 0.9; default:
             no layer is left out.
         allow_density_miss: accept a result that misses its density by more than 10 %; default: no.
-        start_from: job:ID, the artifact of a job that has SUCCEEDED: pruning goes on from its weights, and what it
-            pruned stays pruned; default: the weights of the model.
+        start_from: the result whose weights pruning goes on from, and whose zeros stay: job:ID, the artifact of a
+            job that has SUCCEEDED; in compress() the folder of an artifact; default: the weights of the model.
     """
 
     method: (

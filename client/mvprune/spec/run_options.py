@@ -52,8 +52,8 @@ class RunOptions:
             what fits; from 1 MiB to 1 PiB; default: no limit.
         delta: leave out what is equal to the model's; loading the artifact needs the model then; with smp the
             pruned weights are a bit mask; default: no.
-        start_from: job:ID, the artifact of a job that has SUCCEEDED: pruning goes on from its weights, and what it
-            pruned stays pruned; default: the weights of the model.
+        start_from: the result whose weights pruning goes on from, and whose zeros stay: job:ID, the artifact of a
+            job that has SUCCEEDED; in compress() the folder of an artifact; default: the weights of the model.
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
             train it again; default: no.
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.

@@ -28,18 +28,18 @@ def is_descent(spec: sweep_pb2.SweepSpec) -> bool:
     return spec.HasField("search") and spec.search.way == sweep_pb2.SearchStrategy.DESCENT
 
 
-def why_not(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, Any]], steps: int) -> str:
+def why_not(sweep: sweep_pb2.Sweep, combinations: Iterable[Mapping[str, Any]], steps: int) -> str:
     """Why a search cannot be a descent; "" if it can.
 
     Args:
         combinations: of the axes.
         steps: of a whole run; 0 where only the worker knows them.
     """
+    spec, base = sweep.spec, sweep.spec.base
     for method in sorted({_method(spec, cell) for cell in combinations}):
         if not METHODS.get(method, MethodFacts("")).takes_start:
             able = ", ".join(name for name, facts in METHODS.items() if facts.takes_start)
             return f"{method} cannot go on from a pruned model, as {able} can"
-    base = spec.base
     if base.WhichOneof(METHOD) == AUTO:
         for option in options_of(base):
             if (methods := PARAMETERS[option].methods) and OBERT not in methods:
@@ -51,6 +51,8 @@ def why_not(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, Any]]
     method = base.WhichOneof(METHOD)
     if method and getattr(base, method).HasField("schedule"):
         return "each of its runs prunes at its start, and the options of a schedule are given"
+    if sweep.policy.own_baselines:
+        return "all of its runs have one dense model, and own_baselines asks for one in each"
     if base.start_from:
         return "each of its runs goes on from the one before, and start_from is given"
     if not steps:

@@ -125,7 +125,7 @@ def plan_sweep(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) ->
     plan.checked = [point for point, _ in found]
     if strategy_of(spec) == "search":
         beside = [point for point, origin in found if origin.point is not None]
-        _choose_way(plan, spec, [point for point, origin in found if origin.point is None])
+        _choose_way(plan, sweep, [point for point, origin in found if origin.point is None])
         searched = len(combinations(spec)) * max(1, spec.search.seeds)
         densities = len(ladder_of(spec.search))
         most = most_stages(densities) if is_descent(spec) else most_steps(densities)
@@ -135,12 +135,12 @@ def plan_sweep(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) ->
     return plan
 
 
-def _choose_way(plan: SweepPlan, spec: sweep_pb2.SweepSpec, searched: Sequence[NewPoint]) -> None:
+def _choose_way(plan: SweepPlan, sweep: sweep_pb2.Sweep, searched: Sequence[NewPoint]) -> None:
     """Has a search descend if it can, unless it says otherwise; a descent has its length in steps."""
-    search, way = spec.search, sweep_pb2.SearchStrategy
+    spec, search, way = sweep.spec, sweep.spec.search, sweep_pb2.SearchStrategy
     lengths = {plan.steps.get(point.sha256, 0) for point in searched}
     steps = min(lengths, default=0) if len(lengths) == 1 else 0
-    reason = why_not(spec, combinations(spec), steps)
+    reason = why_not(sweep, combinations(spec), steps)
     if search.way == way.DESCENT and reason:
         plan.violations.append(Violation(f"{_SPEC}.search.way", f"must be bisection or unset, got descent: {reason}"))
     elif search.way == way.WAY_UNSPECIFIED and reason:

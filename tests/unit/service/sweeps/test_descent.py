@@ -157,6 +157,12 @@ async def test_a_search_that_cannot_descend_says_why(
     assert why in refused["sweep.spec.search.way"]
 
 
+async def test_dense_models_of_each_run_are_no_descent(make: Callable[[Quality], Gym]) -> None:
+    sweep = await make(falls_below(0.3)).create(**SEARCH, policy={"own_baselines": True})
+    assert sweep.spec.search.way == sweep_pb2.SearchStrategy.BISECTION
+    assert any("own_baselines asks for one in each" in note for note in sweep.notes)
+
+
 async def test_a_bisection_is_made_when_it_is_asked_for(make: Callable[[Quality], Gym]) -> None:
     sweep = await make(falls_below(0.3)).create(
         **SEARCH | {"search": {"way": "BISECTION"}, "base": OBERT | {"obert": {}}}
