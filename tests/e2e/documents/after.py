@@ -10,11 +10,12 @@ from .session import Reader
 
 
 def _sweeps(reader: Reader) -> None:
-    """The stand-in trainer loses 0.05 / density points with movement, 0.4 / density with magnitude."""
+    """The stand-in trainer loses 0.05 / density points with movement and obert, 0.4 / density with magnitude."""
     smallest = json.loads(reader.answer("mvpctl sweep get smallest -o json"))
     densities = [point["target_density"] for point in json.loads(reader.answer("mvpctl sweep points smallest -o json"))]
     assert smallest["recommendation"]["passed"]
-    assert 1 < len(densities) <= 5, "it bisects"
+    assert densities[:3] == [1.0, 0.5, 0.338], "it descends"
+    assert len(densities) == 10, "a dense model, those that pass, two that miss, a recovery"
     manifest = json.loads((reader.folder / "small" / "manifest.json").read_text())
     assert manifest["metrics"]["delta/accuracy"] >= -0.01
     assert min(densities) < manifest["accounting"]["target_density"] < max(densities)

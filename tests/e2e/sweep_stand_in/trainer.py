@@ -19,7 +19,7 @@ from mvprune.artifact import read_manifest
 from mvprune.data.tasks import get_task
 
 DENSE = 0.9
-LOSSES = {"movement": 0.0005, "soft_movement": 0.0005, "magnitude": 0.004}  # at density d, divided by d
+LOSSES = {"movement": 0.0005, "soft_movement": 0.0005, "obert": 0.0005, "magnitude": 0.004}  # at density d, divided by d
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--events-fd", type=int)
@@ -43,7 +43,7 @@ if artifact := os.environ.get("STAND_IN_ARTIFACT"):
     manifest = dataclasses.replace(read_manifest(folder), metrics=metrics, primary_metric=names[0], spec=spec)
 else:
     manifest = make_artifact(folder, metrics=metrics, primary_metric=names[0], spec=spec)
-counts = dataclasses.replace(manifest.accounting, target_density=density)
+counts = dataclasses.replace(manifest.accounting, target_density=density, density=density)
 (folder / "vocab.txt").write_text("[PAD]\n" * (1 + round(1000 * density)))  # fewer bytes at a lower density
 seal(folder, dataclasses.replace(manifest, accounting=counts, seed=seed))
 os.write(args.events_fd, json.dumps({"event": "result", "directory": str(folder)}).encode() + b"\n")
