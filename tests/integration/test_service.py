@@ -125,7 +125,7 @@ async def check_the_mask_of_the_next(plane: Plane, first: job_pb2.Job) -> None:
     assert len(after["spec"]["mask_from"]["sha256"]) == 64
     logs = plane.jobs.FollowLogs(job_pb2.FollowLogsRequest(attempt=f"{second.name}/attempts/-"))
     text = b"".join([piece.data async for piece in logs]).decode()
-    assert f"fetching the mask, artifact {first.artifact.rpartition('/')[2]}" in text
+    assert f"fetching mask_from, artifact {first.artifact.rpartition('/')[2]}" in text
 
 
 @pytest.mark.slow

@@ -19,7 +19,12 @@ from mvprune.artifact import read_manifest
 from mvprune.data.tasks import get_task
 
 DENSE = 0.9
-LOSSES = {"movement": 0.0005, "soft_movement": 0.0005, "obert": 0.0005, "magnitude": 0.004}  # at density d, divided by d
+LOSSES = {
+    "movement": 0.0005,
+    "soft_movement": 0.0005,
+    "obert": 0.0005,
+    "magnitude": 0.004,
+}  # at density d, divided by d
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--events-fd", type=int)

@@ -88,6 +88,7 @@ def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
         "rigl",
         "sparse_momentum",
         "rpp",
+        "auto",
     ]
     assert set(tasks) == {name for name in TASKS if name.startswith("s")}
     assert of_token == ["create", "list", "revoke"]

@@ -139,7 +139,8 @@ def test_other_ways_to_compute_a_step_round_too(
         callback = Losses()
         compress(model_folder, data, density=0.25, callback=callback, **OPTIONS | {"training": training})
         losses.append(callback.found)
-    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    # Sums in another order move a few numbers to their neighbours.
+    assert losses[1] == pytest.approx(losses[0], rel=3e-3)
 
 
 def artifact_of(result: Result, folder: Path) -> Path:

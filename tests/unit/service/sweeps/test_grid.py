@@ -87,7 +87,7 @@ async def test_points_choose_by_the_rows_of_the_base_also_in_a_search(
     gym = Gym(db, executor, lambda spec: 0.9 if spec.target_density > 0.1 else 0.5, roots=roots)
     dataset = {"train": server_path(tiny.train), "validation": server_path(tiny.validation)}
     base = {"model": "tiny-bert", "task": "text-classification", "dataset": dataset, "training": {"epochs": 2}}
-    sweep = await gym.create(base=base, search={}, gates=[{"metric": "delta/accuracy", "min": -0.1}])
+    sweep = await gym.create(base=base, search={"way": "BISECTION"}, gates=[{"metric": "delta/accuracy", "min": -0.1}])
     assert sweep.spec.train_rows == 256
     await gym.run()
     points = await gym.points()
