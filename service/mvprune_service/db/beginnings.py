@@ -24,8 +24,6 @@ from mvprune_service.domain.machine import JobState
 
 MASK_FIELD, START_FIELD = "job.spec.locked_mask.mask_from.job", "job.spec.start_from"
 _PREFIX = "job:"
-
-
 _CLOSE = 0.1  # relative: as the worker compares a density with that of a mask
 
 
@@ -79,9 +77,9 @@ def _pinned(
     if stored is None:
         raise NoBeginning(f"must be a job whose artifact is still there, got {job.name}, whose artifact was deleted")
     if job_pb2.CompressionSpec.FromString(job.spec).delta:
+        remedy = "export it (mvpctl export --to dense) and give the folder" if is_mask else "give a job without delta"
         raise NoBeginning(
-            f"must be a job whose artifact has all its weights, got {job.name}, whose artifact is a delta; export it "
-            "(mvpctl export --to dense) and give the folder"
+            f"must be a job whose artifact has all its weights, got {job.name}, whose artifact is a delta; {remedy}"
         )
     if _is_smaller(stored.manifest):
         raise NoBeginning(

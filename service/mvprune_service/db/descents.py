@@ -57,8 +57,8 @@ def _point(
     cell = cell_of_stage(spec, chain, stage)
     if stage.kind == "dense":
         return point_of(spec, cell, stage)
-    same = [index for index, one in enumerate(found[:-1]) if one == Stage("rung", stage.density)]
-    return point_of(spec, cell, stage, dense=jobs[0], before=jobs[same[0] if same else len(found) - 2])
+    before = found.index(Stage("rung", stage.density)) if stage.kind == "recovery" else len(found) - 2
+    return point_of(spec, cell, stage, dense=jobs[0], before=jobs[before])
 
 
 def _seeds(spec: sweep_pb2.SweepSpec) -> list[dict[str, int]]:

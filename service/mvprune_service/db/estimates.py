@@ -24,7 +24,7 @@ from mvprune_service.db.tables.attempts import METRICS
 from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.placement import together
-from mvprune_service.domain.teaching import can_teach
+from mvprune_service.domain.teaching import can_teach, dense_spec
 
 _FRESH_SECONDS = 2.0
 _KEPT = 1_000  # models and tasks
@@ -268,7 +268,7 @@ def _baselines(conn: Connection, project: str, jobs: Iterable[Asked]) -> tuple[l
     wanted = {}
     for spec, resources, steps in jobs:
         if teachers.trains(spec):
-            dense = teachers.dense_spec(spec)
+            dense = dense_spec(spec)
             wanted[teachers.digest(dense)] = Asked(dense, resources, steps)
     if not wanted:
         return [], 0

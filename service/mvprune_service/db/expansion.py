@@ -29,6 +29,7 @@ from mvprune_service.db.teachers import NoTeacher
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import TERMINAL, JobState
 from mvprune_service.domain.sweeping import ENDED, Decision, Facts, PointState, Reason, SweepState, decide
+from mvprune_service.domain.teaching import dense_spec
 from mvprune_service.ids import JobName
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ def _create(step: _Step, numbers: Sequence[int]) -> tuple[bool, bool]:
         try:
             if point.again:
                 _run_again(step, point, spec)
-            elif teachers.trains(spec) and teachers.digest(teachers.dense_spec(spec)) in failed:
+            elif teachers.trains(spec) and teachers.digest(dense_spec(spec)) in failed:
                 reason = FailureReason.TEACHER_FAILED.value
                 sweeps.set_point(step.tx, step.sweep, number, skip_reason=reason)
             else:
@@ -220,7 +221,7 @@ def _failed_baselines(step: _Step) -> set[str]:
         if point.state is PointState.FAILED and point.job_reason == reason
     ]
     specs = sweep_records.specs_of(step.tx.conn, step.sweep.uid, failed)
-    return {teachers.digest(teachers.dense_spec(job_pb2.CompressionSpec.FromString(spec))) for spec in specs.values()}
+    return {teachers.digest(dense_spec(job_pb2.CompressionSpec.FromString(spec))) for spec in specs.values()}
 
 
 def _baselines(step: _Step) -> set[str]:

@@ -10,6 +10,7 @@ from mvprune_service.db import lifecycle, records, teachers
 from mvprune_service.db.engine.statements import fetch_all
 from mvprune_service.db.tables.jobs import JOBS, JobRow
 from mvprune_service.domain.machine import JobState
+from mvprune_service.domain.teaching import dense_spec
 from mvprune_service.ids import ArtifactName
 
 _LOOKED_AT = 200  # jobs, the newest first
@@ -48,7 +49,7 @@ def _without_jobs(stored: bytes) -> bytes:
 def _with_job(conn: Connection, spec: job_pb2.CompressionSpec, teacher_uid: str | None) -> bytes:
     """A spec as it is stored with a dense job, if it shares that one."""
     job = records.job_by_uid(conn, teacher_uid) if teacher_uid and teachers.trains(spec) else None
-    if job is not None and job.teacher_key == teachers.digest(teachers.dense_spec(spec)):
+    if job is not None and job.teacher_key == teachers.digest(dense_spec(spec)):
         spec = teachers.name_job(spec, job)
     return lifecycle.canonical(spec)
 

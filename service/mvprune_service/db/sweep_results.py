@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from mvprune.spec.cells import DENSITY
 from mvprune.sweep.verdict import Verdict, judge, outcome
 from mvprune.v1 import sweep_pb2
 from mvprune_service.db import records, sweep_records, sweeps
@@ -20,7 +19,7 @@ from mvprune_service.domain.gates import observations
 from mvprune_service.domain.machine import JobState
 from mvprune_service.domain.sweeping import ENDED, with_late_result
 from mvprune_service.ids import ArtifactName, SweepName
-from mvprune_service.sweeps.descents import is_descent
+from mvprune_service.sweeps.descents import is_dense_stage, is_descent
 from mvprune_service.sweeps.points import question_of
 
 
@@ -76,8 +75,8 @@ def verdict_of(spec: sweep_pb2.SweepSpec, points: Sequence[PointRow]) -> Verdict
     does not recommend its dense model."""
     if spec.HasField("tickets"):
         return Verdict()
-    is_of_descent = is_descent(spec)
-    results = [point for point in points if point.result and not (is_of_descent and point.cell.get(DENSITY) == 1)]
+    descends = is_descent(spec)
+    results = [point for point in points if point.result and not (descends and is_dense_stage(point.cell))]
     metric = next((point.result["primary_metric"] for point in results if point.result), "")
     outcomes = [outcome(point.number, point.cell, point.result or {}) for point in results]
     return judge(question_of(spec), outcomes, metric)

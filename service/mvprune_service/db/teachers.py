@@ -27,7 +27,7 @@ from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.tables.jobs import JOBS, JobColumns, JobRow, UidRow
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import TERMINAL, JobState, Wait
-from mvprune_service.domain.teaching import Resolution, can_teach, resolve
+from mvprune_service.domain.teaching import Resolution, can_teach, dense_spec, resolve
 from mvprune_service.domain.times import queue_deadline_us
 
 Role = Literal["teacher", "baseline"]
@@ -164,30 +164,6 @@ def get_or_create_teacher(tx: Tx, student: NewJob, role: Role, *, actor: str) ->
 def digest(dense: job_pb2.CompressionSpec) -> str:
     """The identity of a shared dense job: its `teacher_key`."""
     return hashlib.sha256(lifecycle.canonical(dense)).hexdigest()
-
-
-def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
-    """The spec of a fine-tuning with the student's model, data, settings and seed, without pruning. A model that is
-    fine-tuned already is its own result."""
-    spec = job_pb2.CompressionSpec(
-        model=student.model,
-        model_revision=student.model_revision,
-        task=student.task,
-        target_density=1.0,
-        seed=student.seed,
-        magnitude=job_pb2.MagnitudePruning(),
-        keep_fine_tuned=True,
-    )
-    if student.HasField("dataset"):
-        spec.dataset.CopyFrom(student.dataset)
-    training = job_pb2.Training()
-    training.CopyFrom(student.training)
-    training.ClearField("lr_density_exponent")  # of pruned matrices
-    if training.preset == job_pb2.Training.SHORT:  # the default
-        training.ClearField("preset")
-    if training.ListFields():
-        spec.training.CopyFrom(training)
-    return spec
 
 
 def unresolved_students(conn: Connection) -> list[str]:

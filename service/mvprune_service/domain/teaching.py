@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from mvprune.v1 import job_pb2
 from mvprune_service.domain.machine import JobState
 
 _WITHOUT_MODEL = (JobState.FAILED, JobState.CANCELLED, JobState.CANCELLING)
@@ -42,3 +43,27 @@ def resolve(student: JobState, *, has_model: bool, teacher: JobState | None) -> 
         case None | JobState.FAILED | JobState.CANCELLED:
             return Resolution.FAIL
     return Resolution.WAIT
+
+
+def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
+    """The spec of a fine-tuning with the student's model, data, settings and seed, without pruning. A model that is
+    fine-tuned already is its own result."""
+    spec = job_pb2.CompressionSpec(
+        model=student.model,
+        model_revision=student.model_revision,
+        task=student.task,
+        target_density=1.0,
+        seed=student.seed,
+        magnitude=job_pb2.MagnitudePruning(),
+        keep_fine_tuned=True,
+    )
+    if student.HasField("dataset"):
+        spec.dataset.CopyFrom(student.dataset)
+    training = job_pb2.Training()
+    training.CopyFrom(student.training)
+    training.ClearField("lr_density_exponent")  # of pruned matrices
+    if training.preset == job_pb2.Training.SHORT:  # the default
+        training.ClearField("preset")
+    if training.ListFields():
+        spec.training.CopyFrom(training)
+    return spec

@@ -15,11 +15,11 @@ from mvprune.spec.parameters import METHODS, PARAMETERS
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.domain import descent
 from mvprune_service.domain.descent import Stage
+from mvprune_service.domain.teaching import dense_spec
 from mvprune_service.sweeps.points import NewPoint, ladder_of
 
 STEPS = "max_steps"
 _CHANGES_SHAPES = ("trim_positions", "delta")
-_NOT_OF_THE_DENSE = ("pattern", "trim_vocabulary", "target_bytes", "activations", "allow_density_miss")
 _LENGTHS = ("epochs", "preset")
 
 
@@ -53,6 +53,8 @@ def why_not(sweep: sweep_pb2.Sweep, combinations: Iterable[Mapping[str, Any]], s
         return "each of its runs prunes at its start, and the options of a schedule are given"
     if sweep.policy.own_baselines:
         return "all of its runs have one dense model, and own_baselines asks for one in each"
+    if base.HasField("baseline"):
+        return "its dense model is the baseline of all its runs, and a baseline is given"
     if base.start_from:
         return "each of its runs goes on from the one before, and start_from is given"
     if not steps:
@@ -65,19 +67,26 @@ def with_steps(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, An
     for length in _LENGTHS:
         spec.base.training.ClearField(length)
     spec.base.training.max_steps = steps
-    densities, methods = len(ladder_of(spec.search)), sorted({_method(spec, cell) for cell in combinations})
+    found, densities = list(combinations), len(ladder_of(spec.search))
+    methods = sorted({_method(spec, cell) for cell in found})
+    descents = len(found) * max(1, spec.search.seeds)
+    each = f" in each of {descents} descents" if descents > 1 else ""
     return (
-        f"descent with {' and '.join(methods)}: a dense model ({steps:,} steps unless it is fine-tuned), then at most "
-        f"{densities} densities of "
-        f"{Stage('rung', 1).steps(steps):,} steps, each from the result of the one before, until {descent.MISSES} in a "
-        f"row miss, and {Stage('recovery', 1).steps(steps):,} more steps for the first that missed: at most "
-        f"{descent.most_steps(densities, steps):,} steps"
+        f"descent with {' and '.join(methods)}: a dense model ({steps:,} steps, none if it is fine-tuned already), "
+        f"then at most {densities} densities of {Stage('rung', 1).steps(steps):,} steps, each from the result of the "
+        f"one before, until {descent.MISSES} in a row miss, and {Stage('recovery', 1).steps(steps):,} more steps for "
+        f"the first that missed: at most {descent.most_steps(densities, steps):,} steps{each}"
     )
 
 
 def cell_of_stage(spec: sweep_pb2.SweepSpec, combination: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
     """The cell of a stage: its density, and its steps, which tell a recovery from the run before it."""
     return {**combination, DENSITY: stage.density, STEPS: stage.steps(spec.base.training.max_steps)}
+
+
+def is_dense_stage(cell: Mapping[str, Any]) -> bool:
+    """Whether the cell of a descent's point is that of a dense model, which its runs start from."""
+    return cell.get(DENSITY) == 1 and STEPS in cell
 
 
 def point_of(
@@ -92,20 +101,16 @@ def point_of(
     built = cells.build(spec.base, {METHOD: _method(spec, cell), **cell})
     job = built.spec
     if stage.kind == "dense":
-        for name in _NOT_OF_THE_DENSE:
-            job.ClearField(name)
-        job.magnitude.SetInParent()  # keeps all weights
-        job.keep_fine_tuned = True
-        job.teacher.none = True
-        return NewPoint(cell, job, built.dropped)
+        return NewPoint(cell, dense_spec(job), built.dropped)
     job.start_from = f"job:{before}"
     method = getattr(job, str(job.WhichOneof(METHOD)))
     method.schedule.shape, method.schedule.pruning_start = job_pb2.Schedule.ONE_SHOT, 1 / job.training.max_steps
     if method.DESCRIPTOR.fields_by_name.get("gradients") and not method.HasField("gradients"):
         method.gradients = FEW_EVENTS["gradients"]
-    if job.teacher.WhichOneof("source") is None and not get_task(job.task).kind.not_distilled:
+    taught_by = job.teacher.WhichOneof("source")
+    if taught_by in (None, "train") and not get_task(job.task).kind.not_distilled:
         job.teacher.job = dense
-    else:
+    elif taught_by != "job":  # the metrics of a teacher's job are the dense ones
         job.baseline.job = dense
     return NewPoint(cell, job, built.dropped)
 

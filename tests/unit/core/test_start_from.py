@@ -60,7 +60,7 @@ def test_what_was_pruned_stays_pruned(
     assert returned == 0
     assert result.accounting.density == pytest.approx(0.1, abs=0.002)
     assert result.info.spec["start_from"] == str(start)
-    assert any("pruning goes on from a model of density 0.3999" in note for note in result.notes)
+    assert any("pruning goes on from a model of density 0.3999, with its head" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
@@ -109,6 +109,7 @@ def test_other_classes_get_a_new_head(model_folder: Path, data: ClassificationDa
     name = "bert.encoder.layer.0.output.dense.weight"
     torch.testing.assert_close(after[name], before[name], atol=1e-6, rtol=1e-6)
     assert not torch.allclose(after["classifier.weight"], before["classifier.weight"], atol=1e-4)
+    assert any("with a new head, as its classes are others" in note for note in result.notes)
 
 
 @pytest.mark.slow

@@ -30,7 +30,6 @@ from mvprune_core.tasks import Objective
 from mvprune_core.tasks.classes import class_names
 
 _NOT_SENT = (CARD_FILE, REPORT_FILE)  # of an artifact that is on a client's machine
-_NONE = torch.empty(0)
 _CLOSE = 0.1  # relative: a density this little above the mask's is the mask's
 
 
@@ -44,6 +43,7 @@ class GivenMask:
         density: fraction of the prunable weights that the masks keep.
         masks: by the name of the weight; bool.
         weights: tensors that replace those of the model before training, by name.
+        has_head: whether the task's head is among them.
     """
 
     source: Source
@@ -51,6 +51,7 @@ class GivenMask:
     density: float
     masks: Mapping[str, Tensor]
     weights: Mapping[str, Tensor]
+    has_head: bool = False
 
 
 def find_mask(model: str | Path | Source, revision: str | None) -> Source:
@@ -154,12 +155,14 @@ def load_start(
     embedding, own = _embedding(student)
     if (other := weights.get(embedding)) is not None:
         weights[embedding] = torch.where(other.any(1, keepdim=True), other, own.detach())
-    config: Any = model.config
-    if not hasattr(config, "id2label") or class_names(config) == class_names(student.config):
-        head = {name: value for name, value in tensors_of(student.model).items() if name not in weights}
-        weights |= {name: found[name] for name, value in head.items() if found.get(name, _NONE).shape == value.shape}
+    prefix = f"{student.model.base_model_prefix}."
+    head = {name: value for name, value in tensors_of(student.model).items() if not name.startswith(prefix)}
+    has_head = class_names(model.config) == class_names(student.config) and all(
+        name in found and found[name].shape == value.shape for name, value in head.items()
+    )
+    weights |= {name: found[name] for name in head} if has_head else {}
     masks = {matrix.name: matrix.mask for matrix in matrices}
-    return GivenMask(source, _digest(masks, weights), kept / total, masks, weights)
+    return GivenMask(source, _digest(masks, weights), kept / total, masks, weights, has_head)
 
 
 def _model(source: Source, option: str, objective: Objective, seed: int) -> nn.Module:

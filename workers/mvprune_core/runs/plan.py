@@ -294,7 +294,8 @@ def _find_start(request: Request, student: Loaded, notes: Notes) -> GivenMask | 
         seed=spec.seed,
         block=1 if spec.pattern is None else BLOCK,
     )
-    notes.add(f"pruning goes on from a model of density {found.density:.4g}, whose zeros stay (start_from)")
+    head = "with its head" if found.has_head else "with a new head, as its classes are others"
+    notes.add(f"pruning goes on from a model of density {found.density:.4g}, {head}; its zeros stay (start_from)")
     return found
 
 

@@ -50,7 +50,8 @@ class Masks:
         seed: seed of random scores and gates, and of the choice among equal scores.
         layers: the layers to prune; by default `prunable_layers`.
         given: masks that the method is given, by the name of the weight; bool.
-        start: the masks to begin with, likewise, for a method with `takes_start`; by default nothing is masked.
+        start: the masks to begin with, by the name of the weight; bool; for a method with `takes_start`. None: nothing
+            is masked at the start.
         selector: which weights stay at a density, for a method that ranks weights.
 
     Raises:

@@ -151,7 +151,7 @@ def _choose_way(plan: SweepPlan, sweep: sweep_pb2.Sweep, searched: Sequence[NewP
         other = {_SHARED_BASELINE, *(note for point in searched for note in point.notes)}  # of a bisection
         plan.notes = [note for note in plan.notes if note not in other]
         plan.notes.append(with_steps(spec, combinations(spec), steps))
-        plan.steps = dict.fromkeys(plan.steps, Stage("rung", 1).steps(steps))
+        plan.steps |= dict.fromkeys((point.sha256 for point in searched), Stage("rung", 1).steps(steps))
 
 
 def plan_extension(sweep: sweep_pb2.Sweep, request: sweep_pb2.ExtendSweepRequest, around: Surroundings) -> SweepPlan:

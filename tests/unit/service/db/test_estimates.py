@@ -19,6 +19,7 @@ from mvprune_service.db.leases import Fence, claim, schedule
 from mvprune_service.db.tables.attempts import METRICS
 from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.domain.placement import Reserved
+from mvprune_service.domain.teaching import dense_spec
 
 START, LOADING, A_STEP = 1_000, 20.0, 0.5  # seconds
 
@@ -188,7 +189,7 @@ async def test_a_dense_job_that_is_trained_first_has_a_time_of_its_own(db: Datab
     """A baseline that exists is not trained again."""
     student = ParseDict({"baseline": {"train": True}}, spec(max_steps=400))
     done = ParseDict({"baseline": {"job": "projects/p/jobs/dense"}}, spec(max_steps=400))
-    dense = teachers.dense_spec(student)
+    dense = dense_spec(student)
     await finish(db, jobs, "student", done, 400)
     await finish(db, jobs, "dense", dense, 200)
     own, base = LOADING + 400 * A_STEP, LOADING + 400 * A_STEP

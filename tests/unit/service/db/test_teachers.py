@@ -23,13 +23,14 @@ from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
 from mvprune_service.control.scheduler import Scheduler
-from mvprune_service.db import leases, projects, teachers
+from mvprune_service.db import leases, projects
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.retries import Failure
+from mvprune_service.domain.teaching import dense_spec
 from mvprune_service.executors.base import Capacity, Node
 from mvprune_service.secret import attempt_secret
 from mvprune_service.stores.base import BlobStore
@@ -210,7 +211,7 @@ def test_the_preset_short_is_the_default_of_a_dense_job() -> None:
     student = job_pb2.CompressionSpec(model="m", task="sst2", target_density=0.1, training={"preset": "SHORT"})
     same = job_pb2.CompressionSpec(model="m", task="sst2", target_density=0.3)
     longer = job_pb2.CompressionSpec(model="m", task="sst2", target_density=0.1, training={"preset": "LONG"})
-    assert teachers.dense_spec(student) == teachers.dense_spec(same) != teachers.dense_spec(longer)
+    assert dense_spec(student) == dense_spec(same) != dense_spec(longer)
 
 
 async def test_a_teacher_that_has_succeeded_is_used_at_once(school: School) -> None:

@@ -10,6 +10,7 @@ from tests.unit.service.conftest import ScriptedExecutor
 
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.db.engine.database import Database
+from mvprune_service.domain.teaching import dense_spec
 
 from .gym import BASE, Gym, Quality
 
@@ -30,6 +31,14 @@ def falls_below(limit: float, recovered: float = 1.0) -> Quality:
     return lambda spec: 0.9 if spec.target_density >= (recovered if spec.training.max_steps == 300 else limit) else 0.8
 
 
+def first_whole(spec: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
+    """The spec with the steps of a whole run."""
+    whole = job_pb2.CompressionSpec()
+    whole.CopyFrom(spec)
+    whole.training.max_steps = 600
+    return whole
+
+
 async def _specs(gym: Gym) -> list[job_pb2.CompressionSpec]:
     points = await gym.points()
     rows = [await gym.job(point.job.rpartition("/")[2]) for point in points]
@@ -48,7 +57,7 @@ async def test_each_run_goes_on_from_the_one_before(make: Callable[[Quality], Gy
     assert [spec.training.max_steps for spec in specs] == [600, *[150] * 6, 300]
     dense, first, *others, recovery = specs
     jobs = [point.job for point in points]
-    assert (dense.keep_fine_tuned, dense.teacher.none, dense.start_from) == (True, True, "")
+    assert dense == dense_spec(first_whole(first))
     assert [spec.start_from for spec in (first, *others)] == [f"job:{job}" for job in jobs[:6]]
     assert recovery.start_from == f"job:{jobs[5]}"
     for spec in (first, *others, recovery):
@@ -103,15 +112,18 @@ async def test_each_seed_is_a_chain_of_its_own(make: Callable[[Quality], Gym]) -
     for spec in specs:
         starts[spec.seed].add(spec.start_from)
     assert sorted(starts) == [0, 1]
+    assert any(note.endswith("at most 2,550 steps in each of 2 descents") for note in (await gym.get()).notes)
     assert starts[0] & starts[1] == {""}
 
 
 async def test_blocks_of_four_and_what_is_stored_are_those_of_the_base(make: Callable[[Quality], Gym]) -> None:
     gym = make(falls_below(0.3))
-    await gym.create(**SEARCH | {"base": OBERT | {"pattern": "1x4", "magnitude": {}, "trim_vocabulary": True}})
+    stored = {"trim_vocabulary": True, "weight_dtype": "INT8", "activations": "INT8"}
+    await gym.create(**SEARCH | {"base": OBERT | {"pattern": "1x4", "magnitude": {}} | stored})
     await gym.run()
     dense, *rungs = await _specs(gym)
-    assert (dense.pattern, dense.trim_vocabulary) == ("", False)
+    assert (dense.pattern, dense.trim_vocabulary, dense.weight_dtype, dense.activations) == ("", False, 0, 0)
+    assert {(spec.weight_dtype, spec.activations) for spec in rungs} == {(4, 2)}
     assert all((spec.pattern, spec.trim_vocabulary) == ("1x4", True) for spec in rungs)
     assert {spec.WhichOneof("method") for spec in rungs} == {"magnitude"}
 
@@ -133,6 +145,26 @@ async def test_a_teacher_that_is_named_stays(make: Callable[[Quality], Gym]) -> 
     assert all(spec.teacher.none and spec.baseline.job == jobs[0] for spec in (await _specs(gym))[1:])
 
 
+async def test_a_teacher_that_is_to_be_trained_is_the_dense_model(make: Callable[[Quality], Gym]) -> None:
+    gym = make(falls_below(0.3))
+    await gym.create(**SEARCH | {"base": OBERT | {"teacher": {"train": True, "alpha": 0.5}}})
+    await gym.run()
+    dense, *rungs = [point.job for point in await gym.points()]
+    specs = (await _specs(gym))[1:]
+    assert len(specs) == len(rungs)
+    assert all((spec.teacher.job, spec.teacher.alpha) == (dense, 0.5) for spec in specs)
+    assert not any(spec.HasField("baseline") for spec in specs)
+
+
+async def test_a_small_dense_model_beside_it_may_be_recommended(make: Callable[[Quality], Gym]) -> None:
+    gym = make(lambda spec: 0.9 if spec.target_density == 1 else 0.5)
+    await gym.create(**SEARCH, points=[{"density": 1.0, "model": "prajjwal1/bert-tiny"}])
+    await gym.run()
+    points, done = await gym.points(), await gym.get()
+    assert done.recommendation.passed
+    assert points[done.recommendation.point - 1].model == "prajjwal1/bert-tiny"
+
+
 @pytest.mark.parametrize(
     ("base", "why"),
     [
@@ -142,6 +174,7 @@ async def test_a_teacher_that_is_named_stays(make: Callable[[Quality], Gym]) -> 
         ({"auto": {"schedule": {"cooldown": 0.3}}}, "the options of a schedule are given"),
         ({"structure": "HEADS", "magnitude": {}}, "heads, units and layers are pruned from the whole model"),
         ({"magnitude": {"schedule": {"cooldown": 0.3}}}, "the options of a schedule are given"),
+        ({"baseline": {"train": True}}, "its dense model is the baseline of all its runs, and a baseline is given"),
         ({"trim_positions": True}, "no run can go on from an artifact with trim_positions"),
     ],
 )
