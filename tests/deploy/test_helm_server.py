@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from grpc_health.v1 import health_pb2
 
-from mvprune_service.config import Settings, from_command_line
+from mvprune_service.command_line import from_command_line
+from mvprune_service.config import Settings
 from mvprune_service.executors.ray_jobs import NodeType
 from mvprune_service.observability.health import LIVENESS
 

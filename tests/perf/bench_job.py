@@ -35,23 +35,23 @@ _LABELS = ("negative", "positive")
 
 # The parts of each end and their functions, in their order. What is called inside another counts only once.
 START = {
-    "model folder": ("models.find_model",),
+    "model folder": ("loading.find_model",),
     "packages of the metrics": ("metrics.check_packages",),
     "data": ("sources.load_task",),
-    "model": ("models.load_model",),
+    "model": ("loading.load_model",),
     "tokens": ("token_cache.cached_examples", "token_cache.tokenizer_digest"),
     "checks": ("forward.check_forward", "forward.padding_side", "precision.check_speed"),
     "digest of the model": ("result.model_source",),
-    "baseline and teacher": ("run.CompressionRun.baseline", "run.CompressionRun.distillation"),
+    "baseline and teacher": ("steps.CompressionRun.baseline", "steps.CompressionRun.distillation"),
     "masks and optimizer": ("masking.Masks.__init__", "optimization.build_optimizer"),
     "distribution of the weights": ("distributions.Distributions.__init__",),
 }
 END = {
-    "checkpoint": ("training.Trainer._save",),
-    "rounding": ("run.CompressionRun.fold",),
+    "checkpoint": ("loop.Trainer._save",),
+    "rounding": ("steps.CompressionRun.fold",),
     "distributions": ("distributions.Distributions.after",),
-    "evaluation": ("run.CompressionRun.evaluate",),
-    "counts": ("run.CompressionRun.account", "run.CompressionRun.above_constant"),
+    "evaluation": ("evaluator.Evaluator.evaluate_stored",),
+    "counts": ("steps.CompressionRun.account", "evaluator.Evaluator.above_constant"),
     "storing": ("result.Result.save",),
 }
 OTHER = "other"

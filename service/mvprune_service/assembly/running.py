@@ -21,7 +21,8 @@ from pydantic_settings import SettingsError
 from mvprune.common import tracing
 from mvprune_service.assembly.service import Service
 from mvprune_service.assembly.startup import StartError
-from mvprune_service.config import Settings, from_command_line, usage_errors
+from mvprune_service.command_line import from_command_line, usage_errors
+from mvprune_service.config import Settings
 from mvprune_service.executors.base import StartCancelled
 from mvprune_service.observability import descriptors, logs
 

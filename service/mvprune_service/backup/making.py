@@ -23,7 +23,8 @@ import mvprune_migrations
 from mvprune_service.backup import archive
 from mvprune_service.backup.archive import Archive, Contents, Progress, Stored, Summary, summary
 from mvprune_service.backup.references import Reference, referenced
-from mvprune_service.config import CommandFailed, Settings, command_settings
+from mvprune_service.command_line import CommandFailed, command_settings
+from mvprune_service.config import Settings
 from mvprune_service.db.engine import opening, snapshot
 from mvprune_service.db.tables.artifacts import ARTIFACTS
 from mvprune_service.db.tables.attempts import CHECKPOINTS

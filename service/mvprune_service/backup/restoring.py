@@ -27,7 +27,8 @@ from mvprune_service.backup import archive
 from mvprune_service.backup.archive import Archive, BadBackup, Contents, Progress, Stored, Summary, summary
 from mvprune_service.backup.making import check_apart
 from mvprune_service.backup.references import is_content, markers, referenced
-from mvprune_service.config import CommandFailed, Settings, command_settings
+from mvprune_service.command_line import CommandFailed, command_settings
+from mvprune_service.config import Settings
 from mvprune_service.control.ownership import Look, Ownership, Standing, read_marks
 from mvprune_service.control.ownership import compare as compare_marks
 from mvprune_service.db.engine import integrity, opening, snapshot

@@ -33,7 +33,7 @@ def _complete_start() -> None:
     questions to a server; here importing the settings takes the time."""
     signal.alarm(0)
     from mvprune.cli.shared import complete as _complete
-    from mvprune_service.config import command_line
+    from mvprune_service.command_line import command_line
 
     parser: Any = command_line("mvpctl server start").root_parser
     for action in parser._actions:  # pydantic shows the words of a choice only in its metavar

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from mvprune_service.config import CommandFailed, Settings, command_settings
+from mvprune_service.command_line import CommandFailed, command_settings
+from mvprune_service.config import Settings
 from mvprune_service.control.ownership import ARTIFACTS, Look, Ownership, Standing, compare, is_used_store, read_marks
 from mvprune_service.db import janitor
 from mvprune_service.db.engine import integrity, opening

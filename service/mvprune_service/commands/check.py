@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from mvprune_service.config import CommandFailed, Settings, command_settings
+from mvprune_service.command_line import CommandFailed, command_settings
+from mvprune_service.config import Settings
 from mvprune_service.control.ownership import Standing, compare, is_used_store, read_marks
 from mvprune_service.db.engine import opening
 from mvprune_service.db.engine.installation import installation

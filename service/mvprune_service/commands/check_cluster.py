@@ -14,7 +14,8 @@ from typing import Any
 import mvprune
 from mvprune_service.api.access.ports import worker_environment
 from mvprune_service.assembly.service import STATUS_FILE
-from mvprune_service.config import CommandFailed, Settings, command_settings
+from mvprune_service.command_line import CommandFailed, command_settings
+from mvprune_service.config import Settings
 from mvprune_service.domain.leases import version_problem
 from mvprune_service.executors import node_probe, ray
 from mvprune_service.executors.base import ExecutorNotOpened, ExecutorUnavailable, Launch, LaunchRefused, Phase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mvprune_service.config import CommandFailed, command_settings
+from mvprune_service.command_line import CommandFailed, command_settings
 from mvprune_service.db.engine import opening
 from mvprune_service.db.engine.opening import Migration
 

@@ -19,7 +19,7 @@ from mvprune_core.base.interruption import check_stop
 from mvprune_core.base.storage import Checkpoints
 from mvprune_core.models.loading import Loaded
 from mvprune_core.tasks import Objective
-from mvprune_core.training.loop import Evaluation
+from mvprune_core.training.evaluation import Evaluation
 
 
 class StopAt(Callback):

@@ -31,7 +31,8 @@ from mvprune_core.models.loading import Loaded, find_model, load_model
 from mvprune_core.tasks import Objective, objective_for
 from mvprune_core.tasks.batching import Examples, TokenMasking, rounded_length
 from mvprune_core.tasks.losses import CrossEntropy, SpanCrossEntropy
-from mvprune_core.training.loop import Evaluation
+from mvprune_core.training.evaluation import Evaluation
+from mvprune_core.training.gradients import BatchGradients
 
 CPU = torch.device("cpu")
 
@@ -115,7 +116,7 @@ def test_parts_of_a_batch_are_padded_and_masked_as_the_whole(bert_config: Callab
         model = (BertForMaskedLM if hidden else BertForQuestionAnswering)(bert_config())
         chosen = settings(accumulation_steps=parts)
         loss = CrossEntropy() if hidden else SpanCrossEntropy()
-        trainer(model, examples, chosen, loss=loss)._backward(np.arange(5))
+        BatchGradients(model=model, examples=examples, loss=loss, settings=chosen, seed=0).compute(np.arange(5), 0)
         gradients.append(model.bert.encoder.layer[0].output.dense.weight.grad)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-6)
     torch.testing.assert_close(gradients[2], gradients[0], rtol=1e-3, atol=1e-6)

@@ -14,7 +14,8 @@ from typing import Literal, get_origin
 import pytest
 
 from mvprune.cli import main as mvpctl
-from mvprune_service.config import Settings, form
+from mvprune_service.command_line import form
+from mvprune_service.config import Settings
 from mvprune_service.server import main as mvprune_server
 
 NAMES: list[tuple[str, Callable[[list[str]], int]]] = [

@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from mvprune_service.assembly import readable
-from mvprune_service.config import CommandFailed, Settings, command_settings, usage_errors
+from mvprune_service.command_line import CommandFailed, command_settings, usage_errors
+from mvprune_service.config import Settings
 from mvprune_service.executors.base import ExecutorNotOpened
 from mvprune_service.executors.ray import from_settings
 from mvprune_service.server import main

@@ -22,8 +22,9 @@ from tests.waiting import until
 from mvprune.cli import main
 from mvprune_service.assembly.service import Service
 from mvprune_service.assembly.startup import StartError
+from mvprune_service.command_line import CommandFailed
 from mvprune_service.commands.check import check
-from mvprune_service.config import CommandFailed, Settings
+from mvprune_service.config import Settings
 from mvprune_service.control.log_mover import LogMover
 from mvprune_service.control.ownership import Ownership, Standing, key_of, read_marks
 from mvprune_service.db.engine.database import Database, Tx

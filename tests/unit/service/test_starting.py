@@ -18,8 +18,9 @@ from mvprune_migrations import config_for
 from mvprune_service.api.access.ports import PortError, is_loopback
 from mvprune_service.assembly.service import Service
 from mvprune_service.assembly.startup import StartError
+from mvprune_service.command_line import CommandFailed
 from mvprune_service.commands.migrate import migrate
-from mvprune_service.config import CommandFailed, Settings
+from mvprune_service.config import Settings
 from mvprune_service.db.engine import opening
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.engine.opening import CannotOpen, opened, prepare

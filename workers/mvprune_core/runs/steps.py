@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,26 +14,20 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune.artifact import Accounting, ArtifactError, Coding, LayerCount, Values, round_values
-from mvprune.common.metrics import ABOVE_CONSTANT
-from mvprune.runtime.rounding import int8_simulated
+from mvprune.artifact import Accounting, ArtifactError, LayerCount, Values, round_values
 from mvprune_core.base.callbacks import Callback
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.group import ALONE, Group
 from mvprune_core.base.hub import first_line
-from mvprune_core.base.interruption import check_stop
 from mvprune_core.base.notes import Notes
-from mvprune_core.base.state import digest_of, load_tensors, tensors_of
+from mvprune_core.base.state import load_tensors, tensors_of
 from mvprune_core.base.storage import Cache, Checkpoints
 from mvprune_core.methods import Magnitude
 from mvprune_core.models.forward import set_padding_side
 from mvprune_core.models.loading import Loaded, load_model
 from mvprune_core.pruning.layers import empty_bypassed, remove_structures
-from mvprune_core.runs.divergence import sample
+from mvprune_core.runs.evaluator import Evaluator
 from mvprune_core.runs.keys import RunKeys
-from mvprune_core.runs.measurements import Measurement, Measurements
-from mvprune_core.runs.plateau import above_constant, notes_on_loss, notes_on_result, what_helps
-from mvprune_core.runs.quantized import fit_target, quantize_embeddings
 from mvprune_core.runs.resolved import ResolvedRun
 from mvprune_core.runs.stages import Baseline, Folded, Masked, SizesBefore, Trained
 from mvprune_core.runs.teachers import load_for_hidden_states, load_for_logits
@@ -40,7 +35,6 @@ from mvprune_core.storing.accounting import account, check_density, note_on_zero
 from mvprune_core.storing.flops import count_flops, one_input
 from mvprune_core.storing.positions import trim_positions
 from mvprune_core.storing.vocabulary import trim_vocabulary
-from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.batching import trained_on
 from mvprune_core.tasks.chance import note_on
 from mvprune_core.tasks.classes import class_names
@@ -55,16 +49,14 @@ from mvprune_core.training.distillation import (
     teacher_doubt,
 )
 from mvprune_core.training.distributions import Distributions
+from mvprune_core.training.evaluation import Evaluation
 from mvprune_core.training.layer_dropout import layers_dropped
-from mvprune_core.training.loop import Evaluation, Trainer
+from mvprune_core.training.loop import Trainer
 from mvprune_core.training.masking import Masks
 from mvprune_core.training.optimization import build_optimizer
 from mvprune_core.training.rounded_layers import RoundedLayers
 
 log = logging.getLogger(__name__)
-
-_EXACT = Coding(Values.FP32, Values.FP32)
-_TAKEN = "the model was taken as fine-tuned for this data, and"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -91,7 +83,11 @@ class CompressionRun:
     checkpoints: Checkpoints | None
     group: Group = ALONE
     _dense: Trained | None = None
-    _measured: Measurements = field(default_factory=Measurements)
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """Evaluates the models of this run."""
+        return Evaluator(self.resolved, self.callback, self.notes, self.group)
 
     def baseline(self) -> Baseline | None:
         """The dense baseline; None if the run is to have none.
@@ -106,7 +102,7 @@ class CompressionRun:
 
         def measure() -> dict[str, Any]:
             dense = self._train_dense()
-            metrics, notes = self._evaluate(dense)
+            metrics, notes = self.evaluator.evaluate(dense)
             return {"metrics": metrics, "steps": dense.steps, "curve": dense.curve.state(), "notes": notes}
 
         found = self.cache.facts("baselines", self.keys.dense, measure)
@@ -263,117 +259,6 @@ class CompressionRun:
             self.notes.add(f"FLOPs are not counted for {type(model).__name__}: the result says nothing of them")
             return 0, 0
 
-    def evaluate(
-        self, folded: Folded, others: Callable[[Folded, Mapping[str, float]], int]
-    ) -> tuple[Folded, Mapping[str, float]]:
-        """The folded model as it is stored, and the task's metrics: fitted into the target size, or with embeddings in
-        int8 if these may be and cost nearly nothing.
-
-        Args:
-            folded: the model.
-            others: gives the bytes of all files of its artifact but the weights.
-        """
-        run = self.resolved
-        metrics, notes = self._evaluate(folded)
-        if run.spec.target_bytes is not None:
-            size = self.group.broadcast(others(folded, metrics) if self.group.rank == 0 else 0)
-            folded, metrics, chosen = fit_target(folded, metrics, run, self._remeasure, self._outputs, size)
-            self.notes.add(*chosen)
-        elif run.spec.embedding_dtype is None:
-            folded, metrics, chosen = quantize_embeddings(folded, metrics, run, self._remeasure)
-            self.notes.add(*chosen)
-        self.callback.on_evaluate("pruning", folded.steps, metrics)
-        self.notes.add(*notes)
-        return folded, metrics
-
-    def _remeasure(self, folded: Folded) -> dict[str, float]:
-        """The task's metrics of a folded model whose values were rounded again; the phase goes on."""
-        check_stop(self.group)
-        model = folded.loaded.model
-        with self._examples_counted("evaluating", model, len(self.resolved.validation)), self._as_run(folded):
-            return self._measure(folded.loaded, folded.curve, folded.steps).metrics
-
-    def _outputs(self, folded: Folded) -> dict[str, Tensor]:
-        """The logits of a folded model for a sample of the validation examples; {} where a student learns from none."""
-        run, which = self.resolved, sample(len(self.resolved.validation))
-        if not run.objective.outputs:
-            return {}
-        model = folded.loaded.model.to(run.device)
-        with self._examples_counted("evaluating", model, len(which)), self._as_run(folded):
-            return compute_teacher_logits(
-                model, run.validation, which, run.objective.outputs, run.device, "fp32", self.group
-            )
-
-    def above_constant(
-        self, folded: Folded, metrics: Mapping[str, float], baseline: Baseline | None
-    ) -> dict[str, float]:
-        """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short.
-
-        Args:
-            folded: the model as it is stored.
-            metrics: its metrics of the task.
-            baseline: the dense baseline; None: there is none.
-        """
-        run = self.resolved
-        constants = run.objective.constant_metrics(run.validation)
-        if not run.is_kept:
-            dense, is_pruned = None if baseline is None else baseline.metrics, run.density < 1
-            found = notes_on_result(
-                *(run.data.task, metrics, constants, len(run.data.validation), dense),
-                is_pruned=is_pruned,
-                remedy=what_helps(run),
-            )
-            self.notes.add(*found)
-        if not (run.fine_tuned or run.density == 1):  # a model that is fine-tuned already has no loss to lose
-            self.notes.add(*notes_on_loss(folded.curve.history(), what_helps(run)))
-        above = above_constant(run.data.task, metrics, constants)
-        return {} if above is None else {ABOVE_CONSTANT: above[0]}
-
-    def _evaluate(self, trained: Trained) -> tuple[dict[str, float], list[str]]:
-        """Metrics, and notes on them."""
-        check_stop(self.group)
-        model, count = trained.loaded.model, len(self.resolved.validation)
-        with self._counted("evaluating", model, count), self._as_run(trained):
-            metrics, predictions = self._measure(trained.loaded, trained.curve, trained.steps)
-        doubt = self.resolved.objective.doubt(predictions)
-        is_dense = trained.curve.phase == "dense"
-        if self.resolved.is_kept or (is_dense and self.resolved.fine_tuned):
-            return metrics, [] if doubt is None else [note_on(doubt, _TAKEN)]
-        if not is_dense or doubt is None or not doubt.by_chance:  # see above_constant
-            return metrics, []
-        return metrics, [note_on(replace(doubt, fit=""), "the dense model")]
-
-    def _measure(self, loaded: Loaded, curve: Curve, step: int) -> Measurement:
-        run, digest = self.resolved, None
-        # The last model that was evaluated in training, or the best one, is the result if it is stored as it is.
-        is_stored = run.spec.coding == _EXACT and not run.spec.rounds
-        if run.settings.evaluate_every and (curve.phase == "dense" or is_stored):
-            digest = digest_of(loaded.model)
-        found = self._measured.get(digest)
-        if found is None:
-            predictions = run.objective.predict(loaded.model.to(run.device), run.validation, run.device, self.group)
-            found = Measurement(run.objective.measure(predictions), predictions)
-        if digest is not None:
-            self._measured.add(digest, found)
-        curve.add_evaluation(step, found.metrics)
-        return Measurement(dict(found.metrics), found.predictions)
-
-    def _as_run(self, trained: Trained) -> AbstractContextManager[None]:
-        """A context in which the result computes as it will be run."""
-        rounds = self.resolved.spec.rounds and isinstance(trained, Folded)
-        return int8_simulated(trained.loaded.model) if rounds else nullcontext()
-
-    @contextmanager
-    def _counted(self, phase: str, model: nn.Module, total: int) -> Iterator[None]:
-        """A context in which the model reads `total` examples once, and the callback receives how many it has read."""
-        self.callback.on_phase(phase)
-        with self._examples_counted(phase, model, total):
-            yield
-
-    def _examples_counted(self, phase: str, model: nn.Module, total: int) -> AbstractContextManager[None]:
-        size = self.group.size  # the other ranks read as many meanwhile
-        return counted(model, lambda done: self.callback.on_examples(phase, min(done * size, total), total))
-
     def _train(
         self,
         loaded: Loaded,
@@ -393,7 +278,7 @@ class CompressionRun:
 
         def measure(step: int) -> dict[str, float]:
             with nullcontext() if head is None else head.in_data_scale(model):
-                metrics = self._measure(loaded, curve, step).metrics
+                metrics = self.evaluator.measure(loaded, curve, step).metrics
             self.callback.on_evaluate(curve.phase, step, metrics)
             if metric not in metrics:  # such as that of a second validation file
                 raise CompressionError(
@@ -421,7 +306,7 @@ class CompressionRun:
             rounded=rounded,
             distillation=distillation,
             evaluation=Evaluation(
-                measure, metric, metric not in run.data.task.kind.losses, check, self._measured.keep_best
+                measure, metric, metric not in run.data.task.kind.losses, check, self.evaluator.measurements.keep_best
             ),
             checkpoints=self.checkpoints,
             steps_before=steps_before,
@@ -461,7 +346,7 @@ class CompressionRun:
         model, outputs = teacher.model.to(run.device), run.objective.outputs
         own_head = run.value_head if run.named_teacher is None else None
         scale = nullcontext() if own_head is None else own_head.standardised(model)
-        with self._counted("teaching", model, len(which)), scale:
+        with self.evaluator.counted("teaching", model, len(which)), scale:
             found = compute_teacher_logits(
                 model, examples, which, outputs, run.device, run.settings.precision, self.group
             )

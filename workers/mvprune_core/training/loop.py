@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,69 +16,26 @@ from torch import Tensor, nn
 
 from mvprune_core.base.callbacks import Callback, Progress
 from mvprune_core.base.errors import CompressionError, Reason
-from mvprune_core.base.group import ALONE, STEPS_BETWEEN_CHECKS, Group, check_same_tensors, sum_gradients
+from mvprune_core.base.group import ALONE, STEPS_BETWEEN_CHECKS, Group, check_same_tensors
 from mvprune_core.base.heap import freed_memory_kept
 from mvprune_core.base.interruption import Stopped, stop_requested
 from mvprune_core.base.notes import Notes
 from mvprune_core.base.settings import Settings
 from mvprune_core.base.state import load_tensors, random_states, seeded, set_random_states, tensors_of
 from mvprune_core.base.storage import Checkpoints
-from mvprune_core.tasks.batching import IGNORED, Examples, Indices, training_batches
+from mvprune_core.tasks.batching import Examples, Indices, training_batches
 from mvprune_core.tasks.losses import Loss
 from mvprune_core.training.curves import Curve
 from mvprune_core.training.distillation import DistillationLoss
+from mvprune_core.training.evaluation import BestModel, Evaluation
+from mvprune_core.training.gradients import BatchGradients
 from mvprune_core.training.masking import Masks
 from mvprune_core.training.optimization import Optimizer
-from mvprune_core.training.precision import autocast
 from mvprune_core.training.rounded_layers import RoundedLayers
 from mvprune_core.training.sparse_products import SparseProducts
 from mvprune_core.training.training_mode import training_mode
 
 _STEPS_BETWEEN_SYNCS = 10  # on a device that runs asynchronously
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How a model is evaluated during training.
-
-    Attributes:
-        measure: returns the metrics of the model after a number of steps.
-        metric: the metric that decides which model is best.
-        higher_is_better: whether a higher value is better.
-        check: raises the error that an evaluation would raise, if it is known by then. Called before every step.
-        on_best: called after an evaluation of the model that is kept as the best so far.
-    """
-
-    measure: Callable[[int], Mapping[str, float]]
-    metric: str
-    higher_is_better: bool
-    check: Callable[[], None] = lambda: None
-    on_best: Callable[[], None] = lambda: None
-
-
-@dataclass
-class BestModel:
-    """The best evaluation so far.
-
-    Attributes:
-        value: its metric; None before the first evaluation.
-        evaluations_since: evaluations without improvement since then.
-        tensors: the model's tensors then, on the CPU, if they are kept.
-    """
-
-    value: float | None = None
-    evaluations_since: int = 0
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-
-    def update(self, value: float, *, higher_is_better: bool) -> bool:
-        """Adds an evaluation. Returns whether it is the best so far."""
-        sign = 1 if higher_is_better else -1
-        improved = self.value is None or sign * value > sign * self.value
-        if improved:
-            self.value, self.evaluations_since = value, 0
-        else:
-            self.evaluations_since += 1
-        return improved
 
 
 @dataclass(kw_only=True, eq=False)
@@ -211,7 +167,7 @@ class Trainer:
             self._note(self._products.use(self.group.broadcast(faster)))
         if self.settings.dropout and self.group.rank:
             torch.manual_seed(int(np.random.SeedSequence((self.seed, self.step, self.group.rank)).generate_state(1)[0]))
-        loss = self._backward(indices)
+        loss = self._gradients.compute(indices, self.step)
         if self.masks is not None:
             self.masks.backward()
         density, decay = 1.0, None
@@ -245,47 +201,23 @@ class Trainer:
         self.callback.on_phase("sampling")
         read = min(count * size, len(together))
         for index, start in enumerate(range(0, read, size)):
-            self._backward(together[start : start + size], index)
+            self._gradients.compute(together[start : start + size], self.step, index)
             masks.add_sample()
             self.callback.on_examples("sampling", min(start + size, read), read)
         self.model.zero_grad()
         self.model.train()
 
-    def _backward(self, indices: Indices, *sample: int) -> Tensor:
-        """Computes the gradients of one batch, of which each rank reads every n-th part. Returns its loss.
-
-        Args:
-            indices: the batch.
-            sample: a number, if several batches are read in one step.
-        """
-        total = torch.zeros((), device=self.device)
-        whole = self.examples.batch(indices, self.device, np.random.default_rng((self.seed, self.step, *sample)))
-        group = self.group
-        count = min(self.settings.accumulation_steps * group.size, len(indices))
-        # Split after padding and masking, so that the parts have the gradients of the whole.
-        columns = (column.tensor_split(count) for column in whole.values())
-        batches = [dict(zip(whole, values, strict=True)) for values in zip(*columns, strict=True)]
-        parts = np.array_split(indices, count)
-        outputs = {"output_hidden_states": True} if self.distillation and self.distillation.hidden else {}
-        shares = _shares(batches, per_token=self.examples.per_token)
-        every = [*zip(parts, batches, *shares, strict=True)]
-        for part, batch, label_share, logits_share in every[group.rank :: group.size]:
-            inputs = {name: column for name, column in batch.items() if name not in self.loss.labels}
-            with autocast(self.device, self.settings.precision):
-                output = self._forward(**inputs, **outputs)
-                loss = self.loss(output, batch)
-            loss = loss * label_share
-            if self.distillation is not None:
-                loss = self.distillation.loss(loss, output, inputs, part, logits_share)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-        if group.size > 1:
-            sum_gradients(group, self.model, total)
-        return total
-
     @cached_property
-    def _forward(self) -> Any:
-        return torch.compile(self.model, dynamic=True) if self.settings.compile else self.model
+    def _gradients(self) -> BatchGradients:
+        return BatchGradients(
+            model=self.model,
+            examples=self.examples,
+            loss=self.loss,
+            settings=self.settings,
+            seed=self.seed,
+            distillation=self.distillation,
+            group=self.group,
+        )
 
     @cached_property
     def _products(self) -> SparseProducts | None:
@@ -437,20 +369,3 @@ def _named(parts: Mapping[str, Mapping[str, Tensor]]) -> Iterator[tuple[str, Ten
     for part, values in parts.items():
         for name, value in values.items():
             yield f"{part}.{name}", value
-
-
-def _shares(
-    batches: Sequence[Mapping[str, Tensor]], *, per_token: bool
-) -> tuple[Sequence[float | Tensor], Sequence[float | Tensor]]:
-    """The weights of parts of a batch in its loss: for the loss on labels, and for the loss on a teacher's logits.
-
-    Both losses are means over examples. If tokens have labels, they are means over the labelled tokens and over all
-    tokens.
-    """
-    if per_token:
-        labelled = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches])
-        attended = torch.stack([batch["attention_mask"].sum() for batch in batches])
-        return list(labelled / labelled.sum()), list(attended / attended.sum())
-    sizes = [len(batch["input_ids"]) for batch in batches]
-    shares = [size / sum(sizes) for size in sizes]
-    return shares, shares

@@ -1,0 +1,163 @@
+"""Evaluations of the models of a run: while they are trained, as they are stored, and beside a constant answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor, nn
+
+from mvprune.artifact import Coding, Values
+from mvprune.common.metrics import ABOVE_CONSTANT
+from mvprune.runtime.rounding import int8_simulated
+from mvprune_core.base.callbacks import Callback
+from mvprune_core.base.group import Group
+from mvprune_core.base.interruption import check_stop
+from mvprune_core.base.notes import Notes
+from mvprune_core.base.state import digest_of
+from mvprune_core.models.loading import Loaded
+from mvprune_core.runs.divergence import sample
+from mvprune_core.runs.measurements import Measurement, Measurements
+from mvprune_core.runs.plateau import above_constant, notes_on_loss, notes_on_result, what_helps
+from mvprune_core.runs.quantized import fit_target, quantize_embeddings
+from mvprune_core.runs.resolved import ResolvedRun
+from mvprune_core.runs.stages import Baseline, Folded, Trained
+from mvprune_core.tasks.base import counted
+from mvprune_core.tasks.chance import note_on
+from mvprune_core.training.curves import Curve
+from mvprune_core.training.distillation import compute_teacher_logits
+
+_EXACT = Coding(Values.FP32, Values.FP32)
+_TAKEN = "the model was taken as fine-tuned for this data, and"
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluator:
+    """Evaluates the models of a run on its validation examples.
+
+    Attributes:
+        resolved: what is compressed, and how.
+        callback: receives phases, examples and evaluations.
+        notes: receives notes for the result.
+        group: the ranks, which share the examples.
+        measurements: evaluations that may be asked for again.
+    """
+
+    resolved: ResolvedRun
+    callback: Callback
+    notes: Notes
+    group: Group
+    measurements: Measurements = field(default_factory=Measurements)
+
+    def evaluate(self, trained: Trained) -> tuple[dict[str, float], list[str]]:
+        """Metrics, and notes on them."""
+        check_stop(self.group)
+        model, count = trained.loaded.model, len(self.resolved.validation)
+        with self.counted("evaluating", model, count), self._as_run(trained):
+            metrics, predictions = self.measure(trained.loaded, trained.curve, trained.steps)
+        doubt = self.resolved.objective.doubt(predictions)
+        is_dense = trained.curve.phase == "dense"
+        if self.resolved.is_kept or (is_dense and self.resolved.fine_tuned):
+            return metrics, [] if doubt is None else [note_on(doubt, _TAKEN)]
+        if not is_dense or doubt is None or not doubt.by_chance:  # see above_constant
+            return metrics, []
+        return metrics, [note_on(replace(doubt, fit=""), "the dense model")]
+
+    def measure(self, loaded: Loaded, curve: Curve, step: int) -> Measurement:
+        """The evaluation of a model after `step` steps of a phase, which its curve records."""
+        run, digest = self.resolved, None
+        # The last model that was evaluated in training, or the best one, is the result if it is stored as it is.
+        is_stored = run.spec.coding == _EXACT and not run.spec.rounds
+        if run.settings.evaluate_every and (curve.phase == "dense" or is_stored):
+            digest = digest_of(loaded.model)
+        found = self.measurements.get(digest)
+        if found is None:
+            predictions = run.objective.predict(loaded.model.to(run.device), run.validation, run.device, self.group)
+            found = Measurement(run.objective.measure(predictions), predictions)
+        if digest is not None:
+            self.measurements.add(digest, found)
+        curve.add_evaluation(step, found.metrics)
+        return Measurement(dict(found.metrics), found.predictions)
+
+    @contextmanager
+    def counted(self, phase: str, model: nn.Module, total: int) -> Iterator[None]:
+        """A context in which the model reads `total` examples once, and the callback receives how many it has read."""
+        self.callback.on_phase(phase)
+        with self._examples_counted(phase, model, total):
+            yield
+
+    def evaluate_stored(
+        self, folded: Folded, others: Callable[[Folded, Mapping[str, float]], int]
+    ) -> tuple[Folded, Mapping[str, float]]:
+        """The folded model as it is stored, and the task's metrics: fitted into the target size, or with embeddings in
+        int8 if these may be and cost nearly nothing.
+
+        Args:
+            folded: the model.
+            others: gives the bytes of all files of its artifact but the weights.
+        """
+        run = self.resolved
+        metrics, notes = self.evaluate(folded)
+        if run.spec.target_bytes is not None:
+            size = self.group.broadcast(others(folded, metrics) if self.group.rank == 0 else 0)
+            folded, metrics, chosen = fit_target(folded, metrics, run, self._remeasure, self._outputs, size)
+            self.notes.add(*chosen)
+        elif run.spec.embedding_dtype is None:
+            folded, metrics, chosen = quantize_embeddings(folded, metrics, run, self._remeasure)
+            self.notes.add(*chosen)
+        self.callback.on_evaluate("pruning", folded.steps, metrics)
+        self.notes.add(*notes)
+        return folded, metrics
+
+    def above_constant(
+        self, folded: Folded, metrics: Mapping[str, float], baseline: Baseline | None
+    ) -> dict[str, float]:
+        """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short.
+
+        Args:
+            folded: the model as it is stored.
+            metrics: its metrics of the task.
+            baseline: the dense baseline; None: there is none.
+        """
+        run = self.resolved
+        constants = run.objective.constant_metrics(run.validation)
+        if not run.is_kept:
+            dense, is_pruned = None if baseline is None else baseline.metrics, run.density < 1
+            found = notes_on_result(
+                *(run.data.task, metrics, constants, len(run.data.validation), dense),
+                is_pruned=is_pruned,
+                remedy=what_helps(run),
+            )
+            self.notes.add(*found)
+        if not (run.fine_tuned or run.density == 1):  # a model that is fine-tuned already has no loss to lose
+            self.notes.add(*notes_on_loss(folded.curve.history(), what_helps(run)))
+        above = above_constant(run.data.task, metrics, constants)
+        return {} if above is None else {ABOVE_CONSTANT: above[0]}
+
+    def _remeasure(self, folded: Folded) -> dict[str, float]:
+        """The task's metrics of a folded model whose values were rounded again; the phase goes on."""
+        check_stop(self.group)
+        model = folded.loaded.model
+        with self._examples_counted("evaluating", model, len(self.resolved.validation)), self._as_run(folded):
+            return self.measure(folded.loaded, folded.curve, folded.steps).metrics
+
+    def _outputs(self, folded: Folded) -> dict[str, Tensor]:
+        """The logits of a folded model for a sample of the validation examples; {} where a student learns from none."""
+        run, which = self.resolved, sample(len(self.resolved.validation))
+        if not run.objective.outputs:
+            return {}
+        model = folded.loaded.model.to(run.device)
+        with self._examples_counted("evaluating", model, len(which)), self._as_run(folded):
+            return compute_teacher_logits(
+                model, run.validation, which, run.objective.outputs, run.device, "fp32", self.group
+            )
+
+    def _as_run(self, trained: Trained) -> AbstractContextManager[None]:
+        """A context in which the result computes as it will be run."""
+        rounds = self.resolved.spec.rounds and isinstance(trained, Folded)
+        return int8_simulated(trained.loaded.model) if rounds else nullcontext()
+
+    def _examples_counted(self, phase: str, model: nn.Module, total: int) -> AbstractContextManager[None]:
+        size = self.group.size  # the other ranks read as many meanwhile
+        return counted(model, lambda done: self.callback.on_examples(phase, min(done * size, total), total))

@@ -1,0 +1,97 @@
+"""The gradients of one batch: in parts, on all ranks, with the terms of a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mvprune_core.base.group import ALONE, Group, sum_gradients
+from mvprune_core.base.settings import Settings
+from mvprune_core.tasks.batching import IGNORED, Examples, Indices
+from mvprune_core.tasks.losses import Loss
+from mvprune_core.training.distillation import DistillationLoss
+from mvprune_core.training.precision import autocast
+
+
+@dataclass(kw_only=True, eq=False)
+class BatchGradients:
+    """Computes gradients of a model on batches of examples.
+
+    Attributes:
+        model: receives the gradients.
+        examples: the training examples.
+        loss: what is minimized, beside the terms of a teacher.
+        settings: training settings.
+        seed: seed of what is random in a batch.
+        distillation: the loss with a teacher.
+        group: the ranks that share a batch.
+    """
+
+    model: nn.Module
+    examples: Examples
+    loss: Loss
+    settings: Settings
+    seed: int
+    distillation: DistillationLoss | None = None
+    group: Group = ALONE
+
+    def compute(self, indices: Indices, step: int, *sample: int) -> Tensor:
+        """Adds the gradients of one batch, of which each rank reads every n-th part. Returns its loss.
+
+        Args:
+            indices: the batch.
+            step: the number of the training step.
+            sample: a number, if several batches are read in one step.
+        """
+        device = next(self.model.parameters()).device
+        total = torch.zeros((), device=device)
+        whole = self.examples.batch(indices, device, np.random.default_rng((self.seed, step, *sample)))
+        group = self.group
+        count = min(self.settings.accumulation_steps * group.size, len(indices))
+        # Split after padding and masking, so that the parts have the gradients of the whole.
+        columns = (column.tensor_split(count) for column in whole.values())
+        batches = [dict(zip(whole, values, strict=True)) for values in zip(*columns, strict=True)]
+        parts = np.array_split(indices, count)
+        outputs = {"output_hidden_states": True} if self.distillation and self.distillation.hidden else {}
+        shares = _shares(batches, per_token=self.examples.per_token)
+        every = [*zip(parts, batches, *shares, strict=True)]
+        for part, batch, label_share, logits_share in every[group.rank :: group.size]:
+            inputs = {name: column for name, column in batch.items() if name not in self.loss.labels}
+            with autocast(device, self.settings.precision):
+                output = self._forward(**inputs, **outputs)
+                loss = self.loss(output, batch)
+            loss = loss * label_share
+            if self.distillation is not None:
+                loss = self.distillation.loss(loss, output, inputs, part, logits_share)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        if group.size > 1:
+            sum_gradients(group, self.model, total)
+        return total
+
+    @cached_property
+    def _forward(self) -> Any:
+        return torch.compile(self.model, dynamic=True) if self.settings.compile else self.model
+
+
+def _shares(
+    batches: Sequence[Mapping[str, Tensor]], *, per_token: bool
+) -> tuple[Sequence[float | Tensor], Sequence[float | Tensor]]:
+    """The weights of parts of a batch in its loss: for the loss on labels, and for the loss on a teacher's logits.
+
+    Both losses are means over examples. If tokens have labels, they are means over the labelled tokens and over all
+    tokens.
+    """
+    if per_token:
+        labelled = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches])
+        attended = torch.stack([batch["attention_mask"].sum() for batch in batches])
+        return list(labelled / labelled.sum()), list(attended / attended.sum())
+    sizes = [len(batch["input_ids"]) for batch in batches]
+    shares = [size / sum(sizes) for size in sizes]
+    return shares, shares
