@@ -107,10 +107,10 @@ def compress(
             masked = run.prune(distillation)
             folded = run.fold(masked)
             assembly = Assembly(run, baseline, masked)
-            folded, evaluated = run.evaluator.evaluate_stored(folded, assembly.other_bytes)
+            folded, measured = run.evaluator.evaluate_stored(folded, assembly.other_bytes)
             counts = run.account(folded)
-            above_constant = run.evaluator.above_constant(folded, evaluated, baseline)
-            result = assembly.result(folded, evaluated, counts, above_constant)
+            above_constant = run.evaluator.above_constant(folded, measured.metrics, baseline)
+            result = assembly.result(folded, measured, counts, above_constant)
         result.model.cpu()
     return result
 

@@ -13,11 +13,12 @@ from typing import TypeVar
 
 from google.protobuf.json_format import MessageToJson
 
+from mvprune.artifact.history import HISTORY_FILE
 from mvprune.common import tracing
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, worker_pb2
 from mvprune_service.stores.base import BlobStore, StoreDamaged, StoreFull, StoreUnavailable
-from mvprune_service.stores.layout import fetch, fetch_manifest, publish
+from mvprune_service.stores.layout import fetch, publish
 from mvprune_workers import backoff
 from mvprune_workers.channel import LeaseLost, Rejected, Unreachable, WorkerClient
 from mvprune_workers.checkpoints import CheckpointUploader, restore
@@ -87,7 +88,7 @@ class Attempt:
 
     @tracing.span("fetch")
     def _fetch(self, claim: worker_pb2.ClaimAttemptResponse) -> Outcome | None:
-        """Fetches the teacher's artifact or the baseline's manifest, the artifact that the job begins with, a
+        """Fetches the teacher's artifact or the baseline's metrics, the artifact that the job begins with, a
         checkpoint, and inputs that were sent or are in buckets.
 
         Returns an outcome only if that failed. More urgent events are handled by the next step.
@@ -105,8 +106,8 @@ class Attempt:
                 self.log.say(f"fetching the teacher, artifact {teacher}")
                 fetch(store, teacher, self.folders.teacher)
             elif teacher:
-                self.log.say(f"fetching the baseline's manifest, artifact {teacher}")
-                fetch_manifest(store, teacher, self.folders.teacher)
+                self.log.say(f"fetching the baseline's metrics, artifact {teacher}")
+                fetch(store, teacher, self.folders.teacher, only={HISTORY_FILE})
             if beginning is not None:
                 self.log.say(f"fetching {beginning[0]}, artifact {beginning[2].rpartition('/')[2]}")
                 fetch_beginning(*beginning, store, self.folders.beginning)
@@ -121,7 +122,7 @@ class Attempt:
         elif fetching.error is not None:
             if isinstance(fetching.error, BadInput) and fetching.error.lost:
                 self._report_lost(fetching.error.lost)
-            what = "The teacher's artifact" if is_taught else "The baseline's manifest"
+            what = "The teacher's artifact" if is_taught else "The baseline's metrics"
             return _failed(_store_failure(fetching.error, job_pb2.Failure.TEACHER_FAILED, what))
         return None
 

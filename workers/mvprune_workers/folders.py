@@ -12,7 +12,8 @@ class Folders:
 
     Attributes:
         output: the artifact, written at the end.
-        teacher: the artifact of the teacher's job, or only the manifest of the baseline's job, if the job has one.
+        teacher: the artifact of the teacher's job, or only the manifest and the history of the
+            baseline's job, if the job has one.
         beginning: the artifact of another job that the job begins with: its mask, or the model to go on from.
         inputs: the inputs that the supervisor fetched from buckets, and those that clients sent.
         checkpoint: the checkpoints that the work can be resumed from.

@@ -15,6 +15,7 @@ from google.protobuf.json_format import MessageToDict
 
 from mvprune.artifact import WEIGHTS_FILE, ArtifactError, read_manifest
 from mvprune.artifact.header import open_header
+from mvprune.artifact.history import read_history
 from mvprune.common.excerpts import hidden, with_discreet_errors
 from mvprune.common.units import percent
 from mvprune.data.loading import Columns, find_task_files
@@ -278,8 +279,14 @@ def _baseline(spec: job_pb2.CompressionSpec, folders: Folders) -> bool | SharedB
     if not job:
         return True
     with _invalid(Reason.INVALID_MODEL, ArtifactError):
-        manifest = read_manifest(folders.teacher)
-    return SharedBaseline(job, manifest, is_teacher=is_teacher, required=bool(spec.baseline.job))
+        manifest, history = read_manifest(folders.teacher), read_history(folders.teacher)
+    return SharedBaseline(
+        job,
+        manifest,
+        is_teacher=is_teacher,
+        required=bool(spec.baseline.job),
+        resampled=history.resampled.get("validation"),
+    )
 
 
 def _unpack(folders: Folders, roots: Roots) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from mvprune.artifact.manifest import Accounting, ResultInfo
-from mvprune.common.metrics import LATENCY_MS, LATENCY_RATIO
+from mvprune.common.metrics import LATENCY_MS, LATENCY_RATIO, bounds, bounds_text
 from mvprune.common.units import percent, size
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.sources.schemes import shown
@@ -41,6 +41,7 @@ def model_card(info: ResultInfo, architecture: str, form: Form = "sparse", *, to
         _table(("", ""), _facts(info, form, total_bytes)),
         "## Metrics",
         _table(("metric", "this model", "dense model", "difference"), _metrics(info)),
+        *([INTERVAL] if bounds(info.metrics, info.primary_metric) else []),
         *_notes(info),
         "## Use",
         *_use(info, architecture, form),
@@ -125,6 +126,12 @@ _FOLDER = "path/of/this/folder"
 SPARSE = 'runtime="sparse"'
 """The argument of `mvprune.load` that gives the speed of the sparse model."""
 _REST = "manifest.json has the rest: digests of all files, layers, versions, the whole request."
+
+
+INTERVAL = (
+    "In brackets: the 95 % confidence interval of the difference on these examples, on which both models were compared "
+    "one by one (paired bootstrap). It says nothing of another training."
+)
 
 
 def size_in_words(total_bytes: int, dense_bytes: int) -> str:
@@ -252,10 +259,11 @@ def structures_of(info: ResultInfo) -> str:
 
 
 def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for metric in _metric_names(info):
         values = (info.metrics.get(f"{part}/{metric}") for part in ("eval", "dense", "delta"))
-        rows.append((_code(metric), *("" if value is None else f"{value:.4f}" for value in values)))
+        here, dense, delta = ("" if value is None else f"{value:.4f}" for value in values)
+        rows.append((_code(metric), here, dense, delta + bounds_text(info.metrics, metric)))
     return rows
 
 

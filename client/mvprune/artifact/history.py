@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import read_limited
@@ -86,6 +90,37 @@ class Plane:
 
 
 @dataclass(frozen=True)
+class Resampled:
+    """The primary metric on samples drawn, with replacement, from the examples that it was measured on.
+
+    Attributes:
+        examples: that the samples are drawn from.
+        float32: the values, 4 bytes each from the lowest on, in base64.
+    """
+
+    examples: int
+    float32: str
+
+    def __post_init__(self) -> None:
+        try:
+            whole = len(base64.b64decode(self.float32, validate=True)) % 4 == 0
+        except (binascii.Error, ValueError):
+            whole = False
+        if not whole:
+            raise ArtifactError(f"float32 must be numbers of 4 bytes in base64, got {self.float32!r:.200}")
+
+    @classmethod
+    def of(cls, examples: int, values: Sequence[float]) -> Self:
+        """With these values."""
+        return cls(examples, base64.b64encode(struct.pack(f"<{len(values)}f", *values)).decode())
+
+    @cached_property
+    def values(self) -> tuple[float, ...]:
+        """A value for each sample."""
+        return tuple(value for (value,) in struct.iter_unpack("<f", base64.b64decode(self.float32)))
+
+
+@dataclass(frozen=True)
 class History:
     """How a run went.
 
@@ -95,6 +130,8 @@ class History:
         histograms: "weights", with the groups "original" (all prunable weights before training) and "kept"; "scores",
             with "kept" and "pruned", where the method learns scores.
         planes: "scores" over "weights" (as trained, those that are pruned too), with "kept" and "pruned".
+        resampled: of a dense model, by the data that it was measured on ("validation"), for the intervals of the
+            differences of models that are pruned from the same one.
     """
 
     VERSION: ClassVar[int] = 1
@@ -102,12 +139,14 @@ class History:
     phases: tuple[Phase, ...] = ()
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     planes: Mapping[str, Plane] = field(default_factory=dict)
+    resampled: Mapping[str, Resampled] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """JSON in one line, always the same for the same history."""
-        text = json.dumps(
-            {"version": self.VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"), allow_nan=False
-        )
+        plain = {"version": self.VERSION, **asdict(self)}
+        if not self.resampled:
+            del plain["resampled"]
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return (text + "\n").encode()
 
     @classmethod
@@ -124,7 +163,7 @@ class History:
         version = values.pop("version", None) if isinstance(values, dict) else None
         if type(version) is not int or version != cls.VERSION:
             raise ArtifactError(f"{HISTORY_FILE}: version must be {cls.VERSION}, got {version!r:.200}")
-        return decode(cls, values, HISTORY_FILE)
+        return decode(cls, {"resampled": {}, **values}, HISTORY_FILE)
 
 
 def read_history(directory: str | Path) -> History:

@@ -128,7 +128,8 @@ class ResultInfo:
     model: ModelSource
     dataset: DatasetSource
     metrics: Mapping[str, float]
-    """``eval/…`` of the pruned model, ``dense/…`` of the dense one, ``delta/…`` the difference."""
+    """``eval/…`` of the pruned model, ``dense/…`` of the dense one, ``delta/…`` the difference;
+    ``delta_low/…`` and ``delta_high/…`` its confidence interval, for the primary metric."""
     primary_metric: str
     accounting: Accounting
     layers: tuple[LayerCount, ...]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mvprune.common.metrics import bounds_text
 from mvprune.common.units import age, count, counted, duration, exact_size, percent, size, smaller, timestamp
 from mvprune.data.phases import TRAININGS
 from mvprune.sources.schemes import shown
@@ -261,6 +262,8 @@ def result_rows(artifact: Artifact) -> list[list[str]]:
     counts, metrics, primary = artifact.accounting, artifact.metrics, artifact.primary_metric
     names = sorted((key[5:] for key in metrics if key.startswith("eval/")), key=lambda name: (name != primary, name))
     rows = [[name, *(_cell(metrics, f"{prefix}/{name}", sign) for prefix, sign in _METRIC_COLUMNS)] for name in names]
+    for row in rows:
+        row[-1] += bounds_text(metrics, row[0])
     encoder = 4 * counts.encoder_parameters
     above = _cell(metrics, "above_constant", "+")
     return [

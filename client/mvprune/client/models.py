@@ -291,7 +291,8 @@ class Artifact:
     """A published, immutable set of files.
 
     Attributes:
-        metrics: eval/…, dense/… and delta/… of every metric of the task.
+        metrics: eval/…, dense/… and delta/… of every metric of the task; delta_low/… and delta_high/…, the 95 %
+            confidence interval of the difference, of the primary one.
         primary_metric: the metric's name without prefix, e.g. "accuracy".
         expire_time: when it is deleted; None: it is kept.
     """

@@ -196,7 +196,7 @@ class SweepPoint:
             task of a mask that is trained on another one.
         state_reason: of the job; or why there is none.
         job: its name; the job may be deleted by now.
-        metrics: eval/…, dense/…, delta/…, as of a job's artifact.
+        metrics: eval/…, dense/…, delta/…, delta_low/…, delta_high/…, as of a job's artifact.
         accounting: None until there is a result.
         runtime: seconds of all attempts.
         optimal: whether no other point is better in all objectives.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mvprune.common.metrics import bounds, bounds_text
 from mvprune.common.units import percent
 from mvprune.data.tasks import LOSSES
 from mvprune.spec.gate import Gate, GateResult, size_ratio
@@ -14,6 +16,7 @@ from mvprune.spec.gates import gate_text, observed_text
 from mvprune.sweep.analysis import Choice, Group, Objective, Outcome, front, groups, missed, recommend
 
 _DENSE = "dense/"
+_MAX_EQUALS = 8
 _COUNTS = ("density", "kept_weights", "encoder_nonzero", "dense_flops", "sparse_flops", "dense_bytes", "sparse_bytes")
 
 
@@ -107,7 +110,8 @@ def judge(question: Question, outcomes: Sequence[Outcome], primary_metric: str) 
     if choice is None:
         return Verdict()
     best = tuple(sorted(one.number for group in front(found, objectives) for one in group.outcomes))
-    return Verdict(best, choice, _text(choice, question, primary_metric))
+    equals = _about_equals(choice, found, primary_metric)
+    return Verdict(best, choice, _text(choice, question, primary_metric) + equals)
 
 
 def passes(question: Question, outcomes: Sequence[Outcome]) -> bool:
@@ -144,12 +148,35 @@ def _quality(group: Group, metric: str) -> list[str]:
     facts = [f"{metric} {value:.4g}"]
     if difference is not None:
         side = "below" if difference < 0 else "above"
-        facts.append(
-            f"{abs(difference):.4g} {side} dense"
-            if metric in LOSSES
-            else f"{abs(100 * difference):.2f} points {side} dense"
-        )
+        is_loss = metric in LOSSES
+        text = f"{abs(difference):.4g} {side}" if is_loss else f"{abs(100 * difference):.2f} points {side}"
+        (best, *others), within = group.outcomes, ""
+        if not others:  # the interval of a mean over seeds is not known
+            within = (
+                bounds_text(best.values, metric) if is_loss else bounds_text(best.values, metric, scale=100, digits=2)
+            )
+        facts.append(f"{text} dense{within}")
     return facts
+
+
+def _about_equals(choice: Choice, found: Sequence[Group], metric: str) -> str:
+    """The points whose difference from dense the examples cannot tell from that of the chosen one: theirs differ by no
+    more than both intervals together allow. Differences from one dense model vary together, so that this is rather too
+    many than too few."""
+    own = _spread(choice.group, metric)
+    others = [(one.outcomes[0].number, _spread(one, metric)) for one in found if one is not choice.group]
+    equal = [number for number, of in others if own and of and abs(own[0] - of[0]) <= math.hypot(own[1], of[1])]
+    if not equal:
+        return ""
+    shown = ", ".join(map(str, equal[:_MAX_EQUALS])) + ", …" * (len(equal) > _MAX_EQUALS)
+    return f"; equal in {metric} as far as the examples tell (95 %): point{'s' * (len(equal) > 1)} {shown}"
+
+
+def _spread(group: Group, metric: str) -> tuple[float, float] | None:
+    """The difference from dense and half the width of its interval; None where it has none."""
+    best, *others = group.outcomes
+    within = bounds(best.values, metric)
+    return None if others or within is None else (best.values[f"delta/{metric}"], (within[1] - within[0]) / 2)
 
 
 def _about_gates(choice: Choice, question: Question) -> str:

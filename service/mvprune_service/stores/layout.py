@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -116,19 +116,13 @@ def verify(store: BlobStore, manifest_sha256: str) -> dict[str, Any]:
     return manifest
 
 
-def fetch(store: BlobStore, manifest_sha256: str, directory: Path) -> None:
-    """Downloads an artifact into a folder, every byte checked; can be repeated. Raises ArtifactCorrupt,
-    StoreUnavailable, OSError."""
+def fetch(store: BlobStore, manifest_sha256: str, directory: Path, only: Container[str] | None = None) -> None:
+    """Downloads an artifact into a folder, or its manifest and `only` the files of these paths, every byte checked; can
+    be repeated. Raises ArtifactCorrupt, StoreUnavailable, OSError."""
     data = get_manifest(store, manifest_key(manifest_sha256), manifest_sha256)
-    download(store, listed_files(parse(data)), lambda file: blob_key(file.sha256), directory)
-    (directory / MANIFEST_FILE).write_bytes(data)
-
-
-def fetch_manifest(store: BlobStore, manifest_sha256: str, directory: Path) -> None:
-    """Downloads only the manifest of an artifact into a folder; can be repeated. Raises ArtifactCorrupt,
-    StoreUnavailable, OSError."""
-    data = get_manifest(store, manifest_key(manifest_sha256), manifest_sha256)
+    files = [file for file in listed_files(parse(data)) if only is None or file.path in only]
     directory.mkdir(parents=True, exist_ok=True)
+    download(store, files, lambda file: blob_key(file.sha256), directory)
     (directory / MANIFEST_FILE).write_bytes(data)
 
 

@@ -45,7 +45,7 @@ def test_only_the_manifest_of_a_baseline_is_fetched(worker: Any, tmp_path: Path)
     worker.start("taught")
     assert worker.wait() is ExitCode.PUBLISHED
     assert json.loads(worker.told("teacher")) == {"manifest.json": True}
-    assert b"fetching the baseline's manifest" in bytes(worker.service.log)
+    assert b"fetching the baseline's metrics" in bytes(worker.service.log)
     worker.assert_clean()
 
 

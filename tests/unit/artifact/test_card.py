@@ -9,7 +9,9 @@ import pytest
 from huggingface_hub import ModelCard
 
 from mvprune.artifact import LayerCount, ModelSource, ResultInfo
-from mvprune.artifact.card import method_name, model_card
+from mvprune.artifact.card import INTERVAL, method_name, model_card
+from mvprune.artifact.history import History
+from mvprune.artifact.report.page import report_page
 
 
 def front_matter(card: str) -> Any:
@@ -30,6 +32,18 @@ def test_what_the_card_says(result: ResultInfo) -> None:
     fast, plain = (card.index(f'mvprune.load("path/of/this/folder"{more})') for more in (', runtime="sparse"', ""))
     assert fast < plain
     assert "BertForSequenceClassification.from_pretrained" in card
+
+
+def test_the_card_and_the_page_say_how_sure_the_difference_is(result: ResultInfo) -> None:
+    bounds = {"delta_low/accuracy": -0.1, "delta_high/accuracy": 0.0125}
+    info = dataclasses.replace(result, metrics={**result.metrics, **bounds})
+    card, page = model_card(info, "BertModel"), report_page(info, "BertModel", History())
+    assert "| `accuracy` | 0.7500 | 0.8125 | -0.0625 (-0.1000 to +0.0125) |" in card
+    assert page.count("-0.0625 (-0.1000 to +0.0125)") == 1
+    assert "difference to the dense model (-0.1000 to +0.0125)" in page
+    for text in (card, page):
+        assert INTERVAL in text
+    assert INTERVAL not in model_card(result, "BertModel") + report_page(result, "BertModel", History())
 
 
 def test_the_card_says_how_fast_the_model_is_or_what_measures_it(result: ResultInfo) -> None:

@@ -35,6 +35,7 @@ def ended(fake: Fake) -> None:
         creator="token-k3h9",
     )
     metrics = {"eval/accuracy": 0.885, "dense/accuracy": 0.9, "delta/accuracy": -0.015}
+    metrics |= {"delta_low/accuracy": -0.0251, "delta_high/accuracy": -0.0052}
     failure = {"reason": "NAN_LOSS", "message": "the loss became NaN"}
     fake.answers["GetSweep"] = always(done)
     fake.answers["ListSweeps"] = always(sweep_pb2.ListSweepsResponse(sweeps=[done]))
@@ -123,10 +124,11 @@ def test_get_shows_an_active_sweep(fake: Fake, mvpctl: Mvpctl) -> None:
 @pytest.mark.usefixtures("ended")
 def test_points_are_a_table(fake: Fake, mvpctl: Mvpctl) -> None:
     outcome = mvpctl("sweep", "points", "s1")
+    second = ["2", "*", "3.0", "%", "1", "SUCCEEDED", "(reused)"]
     assert [line.split() for line in outcome.out.splitlines()] == [
         ["#", "DENSITY", "SEED", "STATE", "ACCURACY", "DIFFERENCE", "REACHED", "BYTES", "N"],
         ["1", "*", "3.0", "%", "0", "SUCCEEDED", "0.8750", "-0.0250", "3.0", "%", "54.8", "MB", "2"],
-        ["2", "*", "3.0", "%", "1", "SUCCEEDED", "(reused)", "0.8850", "-0.0150", "3.0", "%", "54.8", "MB", "2"],
+        [*second, "0.8850", "-0.0150", "(-0.0251", "to", "-0.0052)", "3.0", "%", "54.8", "MB", "2"],
         ["3", "5.0", "%", "0", "SUCCEEDED", "0.8750", "-0.0250", "3.0", "%", "54.8", "MB", "1"],
         ["4", "5.0", "%", "1", "FAILED", "(NAN_LOSS)"],
         ["5", "10.0", "%", "0", "SKIPPED", "(BUDGET_USED)"],

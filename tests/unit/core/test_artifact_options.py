@@ -18,6 +18,7 @@ from mvprune.data.loading import ClassificationData
 from mvprune.data.tasks import TASKS
 from mvprune_core import Callback, Training, compress
 from mvprune_core.runs import quantized
+from mvprune_core.runs.measurements import Measurement
 from mvprune_core.storing.accounting import note_on_zeros
 from mvprune_core.tasks import objective_for
 
@@ -160,7 +161,9 @@ def test_only_the_word_embeddings_are_int8_where_the_metric_would_lose_by_the_sm
 )
 def test_what_int8_embeddings_may_cost(task: str, before: float, after: float, worth: bool) -> None:
     name = TASKS[task].primary_metric
-    assert quantized.is_worth_it(TASKS[task], {name: before}, {name: after}) is worth
+    assert (
+        quantized.is_worth_it(TASKS[task], Measurement({name: before}, None), Measurement({name: after}, None)) is worth
+    )
 
 
 def test_a_trimmed_vocabulary(make: Callable[..., tuple[Any, Path]], data: ClassificationData) -> None:

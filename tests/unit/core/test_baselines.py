@@ -28,7 +28,7 @@ def dense(model: Path, data: ClassificationData, training: Training = LONG, **op
 
 def shared(result: Result, *, is_teacher: bool = False, required: bool = False, **spec: Any) -> SharedBaseline:
     info = replace(result.info, spec={**result.info.spec, **spec})
-    return SharedBaseline(JOB, info, is_teacher, required)
+    return SharedBaseline(JOB, info, is_teacher, required, result.history.resampled.get("validation"))
 
 
 def folder_of(result: Result, folder: Path) -> Path:
@@ -57,6 +57,9 @@ def test_a_student_of_a_shared_baseline_is_that_of_its_own_baseline_and_trains_n
     assert student.metrics["delta/accuracy"] == student.metrics["eval/accuracy"] - student.metrics["dense/accuracy"]
     assert student.notes[-1] == f"the dense metrics are those of {JOB}"
     assert student.metrics == own.metrics
+    low, high = (student.metrics[f"{bound}/accuracy"] for bound in ("delta_low", "delta_high"))
+    assert low <= student.metrics["delta/accuracy"] <= high
+    assert [bool(one.history.resampled) for one in (other, own, student)] == [True, False, False]
     assert [one.info.spec["teacher"]["hidden_states"] for one in (own, student)] == [1.0, 1.0]
     for name, value in own.model.state_dict().items():
         assert torch.equal(student.model.state_dict()[name], value)

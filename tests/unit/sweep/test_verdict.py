@@ -83,3 +83,22 @@ def test_less_of_a_loss_is_better() -> None:
     assert verdict.choice is not None
     assert verdict.choice.outcome.number == 2
     assert "perplexity 22, 2 above dense" in verdict.text
+
+
+def test_points_that_the_examples_cannot_tell_apart_are_equal() -> None:
+    def within(number: int, accuracy: float, half: float) -> Outcome:
+        one = pruned(number, number / 10, accuracy, 100 * number)
+        low, high = (one.values["delta/accuracy"] + by for by in (-half, half))
+        return replace(one, values={**one.values, "delta_low/accuracy": low, "delta_high/accuracy": high})
+
+    points = [within(1, 0.892, 0.009), within(2, 0.898, 0.009), within(3, 0.92, 0.009)]
+    verdict = judge(QUESTION, [*points, pruned(4, 0.4, 0.892, 400)], "accuracy")
+    assert verdict.text == (
+        "density 10.0 %: accuracy 0.892, 0.80 points below dense (-1.70 to +0.10), 0.0 MB; passes delta_accuracy>=-1; "
+        "equal in accuracy as far as the examples tell (95 %): point 2"
+    )
+    seeds = [replace(one, cell={"density": 0.1, "seed": one.number}) for one in points[:2]]
+    verdict = judge(QUESTION, [*seeds, points[2]], "accuracy")
+    assert "0.50 points below dense, 0.0 MB" in verdict.text, "the mean of seeds has no interval"
+    assert "point 2, seed 2: accuracy 0.898, 0.20 points below dense (-1.10 to +0.70)" in verdict.text
+    assert "equal" not in verdict.text

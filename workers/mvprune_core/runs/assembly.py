@@ -12,14 +12,17 @@ from torch import nn
 
 from mvprune.artifact import WEIGHTS_FILE, Accounting, DatasetSource, LayerCount, ResultInfo
 from mvprune.artifact.history import History
+from mvprune.common.metrics import DELTA_HIGH, DELTA_LOW
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.spec.run_options import RunOptions
+from mvprune_core.runs.measurements import Measurement
 from mvprune_core.runs.resolved import ResolvedRun
 from mvprune_core.runs.result import Result, versions
 from mvprune_core.runs.spec import Spec
 from mvprune_core.runs.stages import Baseline, Folded, Masked
 from mvprune_core.runs.steps import CompressionRun
 from mvprune_core.storing.accounting import account
+from mvprune_core.tasks.resampling import interval
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Assembly:
     def result(
         self,
         folded: Folded,
-        evaluated: Mapping[str, float],
+        measured: Measurement,
         counts: tuple[Accounting, tuple[LayerCount, ...]],
         above_constant: Mapping[str, float],
     ) -> Result:
@@ -47,11 +50,12 @@ class Assembly:
 
         Args:
             folded: the model as it is stored.
-            evaluated: its metrics of the task.
+            measured: its evaluation.
             counts: of its weights.
             above_constant: the metric of that name, or {}.
         """
-        run = self.run.resolved
+        run, evaluated = self.run.resolved, measured.metrics
+        resampled = self.run.evaluator.resampled(measured)
         metrics = {f"eval/{name}": value for name, value in evaluated.items()} | dict(above_constant)
         phases = [folded.curve.history()]
         if self.baseline is not None:
@@ -60,6 +64,11 @@ class Assembly:
             both = evaluated.keys() & dense.keys()
             metrics |= {f"delta/{name}": evaluated[name] - dense[name] for name in evaluated if name in both}
             phases = [*self.baseline.history, *phases]
+            primary = run.data.task.primary_metric
+            bounds = primary in both and interval(metrics[f"delta/{primary}"], resampled, self.baseline.resampled)
+            if bounds:
+                metrics |= {f"{DELTA_LOW}/{primary}": bounds[0], f"{DELTA_HIGH}/{primary}": bounds[1]}
+        of_dense = {"validation": resampled} if run.density == 1 and resampled is not None else {}
         used = run.used(folded.coding, trimmed=folded.trimmed)
         return Result(
             model=folded.loaded.model,
@@ -67,15 +76,15 @@ class Assembly:
             pruned=folded.pruned,
             info=_info(run, used, metrics, counts, self.run.notes.texts),
             used=used,
-            history=History(tuple(phases), *self.masked.original.after(self.masked.masks.matrices)),
+            history=History(tuple(phases), *self.masked.original.after(self.masked.masks.matrices), of_dense),
             coding=folded.coding,
             base=run.base,
             sample=run.sample,
         )
 
-    def other_bytes(self, folded: Folded, evaluated: Mapping[str, float]) -> int:
+    def other_bytes(self, folded: Folded, measured: Measurement) -> int:
         """Bytes of all files of the artifact but the weights; the artifact is written to a temporary folder."""
-        draft = self.result(folded, evaluated, self.run.count(folded), {})
+        draft = self.result(folded, measured, self.run.count(folded), {})
         with TemporaryDirectory(prefix="mvprune-") as folder:
             manifest = draft.write(Path(folder))
             return manifest.total_bytes - (Path(folder) / WEIGHTS_FILE).stat().st_size

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mvprune.artifact import ModelSource, ResultInfo
+from mvprune.artifact.history import Resampled
 from mvprune.data.loading import TaskData
 from mvprune_core.base.settings import Settings
 
@@ -25,12 +26,14 @@ class SharedBaseline:
             run with its own baseline.
         required: raise an error if the model cannot be the baseline of this run. If false, the run trains its own
             baseline in this case.
+        resampled: see `History`; None: the differences from the model have no interval.
     """
 
     name: str
     result: ResultInfo
     is_teacher: bool = False
     required: bool = False
+    resampled: Resampled | None = None
 
     @property
     def metrics(self) -> Mapping[str, float]:

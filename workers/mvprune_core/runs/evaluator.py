@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor, nn
 
 from mvprune.artifact import Coding, Values
+from mvprune.artifact.history import Resampled
 from mvprune.common.metrics import ABOVE_CONSTANT
 from mvprune.runtime.rounding import int8_simulated
 from mvprune_core.base.callbacks import Callback
@@ -25,6 +26,7 @@ from mvprune_core.runs.resolved import ResolvedRun
 from mvprune_core.runs.stages import Baseline, Folded, Trained
 from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.chance import note_on
+from mvprune_core.tasks.resampling import resampled
 from mvprune_core.training.curves import Curve
 from mvprune_core.training.distillation import compute_teacher_logits
 
@@ -50,19 +52,24 @@ class Evaluator:
     group: Group
     measurements: Measurements = field(default_factory=Measurements)
 
-    def evaluate(self, trained: Trained) -> tuple[dict[str, float], list[str]]:
-        """Metrics, and notes on them."""
+    def evaluate(self, trained: Trained) -> tuple[Measurement, list[str]]:
+        """An evaluation, and notes on it."""
         check_stop(self.group)
         model, count = trained.loaded.model, len(self.resolved.validation)
         with self.counted("evaluating", model, count), self._as_run(trained):
-            metrics, predictions = self.measure(trained.loaded, trained.curve, trained.steps)
-        doubt = self.resolved.objective.doubt(predictions)
+            measured = self.measure(trained.loaded, trained.curve, trained.steps)
+        doubt = self.resolved.objective.doubt(measured.predictions)
         is_dense = trained.curve.phase == "dense"
         if self.resolved.is_kept or (is_dense and self.resolved.fine_tuned):
-            return metrics, [] if doubt is None else [note_on(doubt, _TAKEN)]
+            return measured, [] if doubt is None else [note_on(doubt, _TAKEN)]
         if not is_dense or doubt is None or not doubt.by_chance:  # see above_constant
-            return metrics, []
-        return metrics, [note_on(replace(doubt, fit=""), "the dense model")]
+            return measured, []
+        return measured, [note_on(replace(doubt, fit=""), "the dense model")]
+
+    def resampled(self, measured: Measurement) -> Resampled | None:
+        """The primary metric of an evaluation on samples of the examples; None where the task has none."""
+        found = self.resolved.objective.sample_metric(measured.predictions)
+        return None if found is None else resampled(*found)
 
     def measure(self, loaded: Loaded, curve: Curve, step: int) -> Measurement:
         """The evaluation of a model after `step` steps of a phase, which its curve records."""
@@ -88,27 +95,27 @@ class Evaluator:
             yield
 
     def evaluate_stored(
-        self, folded: Folded, others: Callable[[Folded, Mapping[str, float]], int]
-    ) -> tuple[Folded, Mapping[str, float]]:
-        """The folded model as it is stored, and the task's metrics: fitted into the target size, or with embeddings in
-        int8 if these may be and cost nearly nothing.
+        self, folded: Folded, others: Callable[[Folded, Measurement], int]
+    ) -> tuple[Folded, Measurement]:
+        """The folded model as it is stored, and its evaluation: fitted into the target size, or with embeddings in int8
+        if these may be and cost nearly nothing.
 
         Args:
             folded: the model.
             others: gives the bytes of all files of its artifact but the weights.
         """
         run = self.resolved
-        metrics, notes = self.evaluate(folded)
+        measured, notes = self.evaluate(folded)
         if run.spec.target_bytes is not None:
-            size = self.group.broadcast(others(folded, metrics) if self.group.rank == 0 else 0)
-            folded, metrics, chosen = fit_target(folded, metrics, run, self._remeasure, self._outputs, size)
+            size = self.group.broadcast(others(folded, measured) if self.group.rank == 0 else 0)
+            folded, measured, chosen = fit_target(folded, measured, run, self._remeasure, self._outputs, size)
             self.notes.add(*chosen)
         elif run.spec.embedding_dtype is None:
-            folded, metrics, chosen = quantize_embeddings(folded, metrics, run, self._remeasure)
+            folded, measured, chosen = quantize_embeddings(folded, measured, run, self._remeasure)
             self.notes.add(*chosen)
-        self.callback.on_evaluate("pruning", folded.steps, metrics)
+        self.callback.on_evaluate("pruning", folded.steps, measured.metrics)
         self.notes.add(*notes)
-        return folded, metrics
+        return folded, measured
 
     def above_constant(
         self, folded: Folded, metrics: Mapping[str, float], baseline: Baseline | None
@@ -135,12 +142,12 @@ class Evaluator:
         above = above_constant(run.data.task, metrics, constants)
         return {} if above is None else {ABOVE_CONSTANT: above[0]}
 
-    def _remeasure(self, folded: Folded) -> dict[str, float]:
-        """The task's metrics of a folded model whose values were rounded again; the phase goes on."""
+    def _remeasure(self, folded: Folded) -> Measurement:
+        """The evaluation of a folded model whose values were rounded again; the phase goes on."""
         check_stop(self.group)
         model = folded.loaded.model
         with self._examples_counted("evaluating", model, len(self.resolved.validation)), self._as_run(folded):
-            return self.measure(folded.loaded, folded.curve, folded.steps).metrics
+            return self.measure(folded.loaded, folded.curve, folded.steps)
 
     def _outputs(self, folded: Folded) -> dict[str, Tensor]:
         """The logits of a folded model for a sample of the validation examples; {} where a student learns from none."""

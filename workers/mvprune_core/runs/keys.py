@@ -20,12 +20,14 @@ class RunKeys:
     """Digests of everything that a result depends on.
 
     Attributes:
-        dense: key of the dense baseline in the cache: its metrics and its weights.
+        dense: key of the dense baseline's weights in the cache.
+        baseline: key of what was measured of it.
         logits: key of the teacher's logits in the cache.
         checkpoints: identity of the run in its checkpoints.
     """
 
     dense: str
+    baseline: str
     logits: str
     checkpoints: str
 
@@ -61,7 +63,8 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     groups += ["int8 activations"] if spec.rounds else []
     groups += [run.start.sha256] if run.start is not None else []
     options = [run.method.name, repr(run.method), run.density, groups, spec.include, spec.exclude, teacher, mask]
-    return RunKeys(dense, logits if named else dense, identity(base, settings, exponent, options))
+    baseline = identity(dense, "resampled")
+    return RunKeys(dense, baseline, logits if named else dense, identity(base, settings, exponent, options))
 
 
 def _options(config: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Measurement(NamedTuple):
-    """An evaluation of a model.
+    """An evaluation of a model on the validation examples.
 
     Attributes:
         metrics: the task's metrics.

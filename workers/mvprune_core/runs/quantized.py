@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -13,6 +13,7 @@ from mvprune.artifact.base import Base
 from mvprune.data.tasks import Task
 from mvprune_core.base.state import load_tensors, tensors_of
 from mvprune_core.runs.divergence import divergence
+from mvprune_core.runs.measurements import Measurement
 from mvprune_core.runs.resolved import ResolvedRun
 from mvprune_core.runs.stages import Folded
 from mvprune_core.storing.positions import can_trim_positions, rows_for, trim_positions
@@ -58,44 +59,44 @@ def round_matrices(
 
 
 def quantize_embeddings(
-    folded: Folded, metrics: dict[str, float], run: ResolvedRun, measure: Callable[[Folded], dict[str, float]]
-) -> tuple[Folded, dict[str, float], tuple[str, ...]]:
+    folded: Folded, measured: Measurement, run: ResolvedRun, measure: Callable[[Folded], Measurement]
+) -> tuple[Folded, Measurement, tuple[str, ...]]:
     """Rounds the embeddings of a folded model to int8, unless the task's metric loses by it. If it does, only the word
     embeddings are rounded, and the small matrices stay in fp16.
 
     Args:
         folded: the model, with embeddings in fp16.
-        metrics: of the task, with these.
+        measured: its evaluation, with these.
         run: what is compressed, and how.
-        measure: gives the metrics of the model as it is.
+        measure: evaluates the model as it is.
 
     Returns:
-        the model, its metrics, and notes on what would have been lost.
+        the model, its evaluation, and notes on what would have been lost.
     """
     model, name, notes = folded.loaded.model, run.data.task.primary_metric, list[str]()
     for others, kept in ((None, "positions, token types, pooler and head"), (Values.FP16, "embeddings")):
         coding = replace(folded.coding, embeddings=Values.INT8, others=others)
         before = round_matrices(folded, coding, run.base)
         if not before:
-            return folded, metrics, ()
+            return folded, measured, ()
         quantized = measure(folded)
-        if is_worth_it(run.data.task, metrics, quantized):
+        if is_worth_it(run.data.task, measured, quantized):
             return replace(folded, coding=coding), quantized, tuple(notes)
         load_tensors(model, before)
         stored = f"the {kept} are stored in fp16: with int8 the"
-        notes.append(f"{stored} {name} would be {quantized[name]:.4f}, not {metrics[name]:.4f}")
-    folded.curve.add_evaluation(folded.steps, metrics)
-    return folded, metrics, tuple(notes[1:])
+        notes.append(f"{stored} {name} would be {quantized.metrics[name]:.4f}, not {measured.metrics[name]:.4f}")
+    folded.curve.add_evaluation(folded.steps, measured.metrics)
+    return folded, measured, tuple(notes[1:])
 
 
 def fit_target(
     folded: Folded,
-    metrics: dict[str, float],
+    found: Measurement,
     run: ResolvedRun,
-    measure: Callable[[Folded], dict[str, float]],
+    measure: Callable[[Folded], Measurement],
     read: Callable[[Folded], dict[str, Tensor]],
     others: int,
-) -> tuple[Folded, dict[str, float], tuple[str, ...]]:
+) -> tuple[Folded, Measurement, tuple[str, ...]]:
     """Rounds and trims a folded model so that its artifact fits into the run's target and loses least.
 
     Compared are the outputs of what would be stored with those of the finest way, for the finest ways that fit: of
@@ -103,14 +104,14 @@ def fit_target(
 
     Args:
         folded: the model, its values rounded to the finest coding.
-        metrics: of the task, with these.
+        found: its evaluation, with these.
         run: what is compressed, and how; with a target.
-        measure: gives the metrics of the model as it is.
+        measure: evaluates the model as it is.
         read: gives its outputs for some examples, which `divergence` compares; {} where the task has none.
         others: bytes of all files but the weights.
 
     Returns:
-        the model, its metrics, and notes on all candidates.
+        the model, its evaluation, and notes on all candidates.
 
     Raises:
         CompressionError: TARGET_NOT_REACHED, nothing fits.
@@ -130,19 +131,19 @@ def fit_target(
     check_fits(smallest, totals[smallest], target)
     name, outputs, exact = task.primary_metric, run.objective.outputs, read(folded)
     # Trimming the positions changes nothing for inputs of max_length tokens.
-    losses, measured = {(ways[0].coding, 0): 0.0}, {(ways[0].coding, 0): metrics}
+    losses, measured = {(ways[0].coding, 0): 0.0}, {(ways[0].coding, 0): found}
 
     def candidate(way: Storage) -> Candidate:
         key = way.coding, way.grade
         if key not in losses:
             before = round_matrices(folded, way.coding, words=words, grade=way.grade)
             if not before:
-                losses[key], measured[key] = 0.0, metrics
+                losses[key], measured[key] = 0.0, found
             elif exact:
                 losses[key] = divergence(read(folded), exact, outputs)
             else:
                 measured[key] = measure(folded)
-                losses[key] = _lost(task, metrics, measured[key])
+                losses[key] = _lost(task, found, measured[key])
             load_tensors(loaded.model, before)
         return Candidate(way, totals[way], losses[key])
 
@@ -151,22 +152,22 @@ def fit_target(
     coding, trimmed = chosen.storage.coding, chosen.storage.trimmed
     round_matrices(folded, coding, words=words, grade=chosen.storage.grade)
     stored = measured.get((coding, chosen.storage.grade)) or measure(folded)
-    folded.curve.add_evaluation(folded.steps, stored)
+    folded.curve.add_evaluation(folded.steps, stored.metrics)
     loss = outputs[0].difference if exact else f"loss of {name}"
-    metric = f"{name} {stored[name]:.4f} (of the finest {metrics[name]:.4f})"
+    metric = f"{name} {stored.metrics[name]:.4f} (of the finest {found.metrics[name]:.4f})"
     notes = [note_on_target(candidates, chosen, candidate(ways[0]), target, loss, metric)]
     if trimmed and not folded.trimmed:
         notes.append(trim_positions(loaded.model, loaded.tokenizer, run.max_length))
     return replace(folded, coding=coding, trimmed=trimmed), stored, tuple(notes)
 
 
-def _lost(task: Task, before: Mapping[str, float], after: Mapping[str, float]) -> float:
-    """The loss of the primary metric from metrics `before` to `after`; below 0 where it gains."""
+def _lost(task: Task, before: Measurement, after: Measurement) -> float:
+    """The loss of the primary metric; below 0 where it gains."""
     sign = 1 if task.higher_is_better else -1
-    return sign * (before[task.primary_metric] - after[task.primary_metric])
+    return sign * (before.metrics[task.primary_metric] - after.metrics[task.primary_metric])
 
 
-def is_worth_it(task: Task, before: Mapping[str, float], after: Mapping[str, float]) -> bool:
-    """Whether the primary metric loses at most `TOLERANCE` from metrics `before` to `after`."""
-    scale = 1.0 if task.higher_is_better else before[task.primary_metric]
+def is_worth_it(task: Task, before: Measurement, after: Measurement) -> bool:
+    """Whether the primary metric loses at most `TOLERANCE`."""
+    scale = 1.0 if task.higher_is_better else before.metrics[task.primary_metric]
     return _lost(task, before, after) <= TOLERANCE * scale

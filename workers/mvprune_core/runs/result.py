@@ -51,7 +51,8 @@ class Result:
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """`eval/…` of the pruned model, `dense/…` of the dense one, `delta/…` = eval − dense; fractions."""
+        """`eval/…` of the pruned model, `dense/…` of the dense one, `delta/…` = eval − dense; fractions. `delta_low/…`
+        and `delta_high/…` are the 95 % confidence interval of the primary metric's difference."""
         return self.info.metrics
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from mvprune.artifact import Coding
-from mvprune.artifact.history import Phase
+from mvprune.artifact.history import Phase, Resampled
 from mvprune_core.models.loading import Loaded
 from mvprune_core.training.curves import Curve
 from mvprune_core.training.distributions import Distributions
@@ -81,7 +81,14 @@ class Folded(Trained):
 
 @dataclass(frozen=True)
 class Baseline:
-    """The metrics of the dense model, and the history of its training; () if another run trained it."""
+    """The dense model.
+
+    Attributes:
+        metrics: of the task.
+        resampled: its primary metric on samples of the validation examples; None: not known.
+        history: of its training; () if another run trained it.
+    """
 
     metrics: Mapping[str, float]
+    resampled: Resampled | None
     history: tuple[Phase, ...] = ()

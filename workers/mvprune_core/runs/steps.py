@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Accounting, ArtifactError, LayerCount, Values, round_values
+from mvprune.artifact.history import Resampled
 from mvprune_core.base.callbacks import Callback
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.group import ALONE, Group
@@ -96,21 +97,24 @@ class CompressionRun:
         """
         shared = self.resolved.shared_baseline
         if shared is not None:
-            return Baseline(shared.metrics)
+            return Baseline(shared.metrics, shared.resampled)
         if not self.resolved.has_own_baseline:
             return None
 
         def measure() -> dict[str, Any]:
             dense = self._train_dense()
-            metrics, notes = self.evaluator.evaluate(dense)
-            return {"metrics": metrics, "steps": dense.steps, "curve": dense.curve.state(), "notes": notes}
+            measured, notes = self.evaluator.evaluate(dense)
+            facts = {"metrics": measured.metrics, "steps": dense.steps, "curve": dense.curve.state(), "notes": notes}
+            resampled = self.evaluator.resampled(measured)
+            return facts | {"resampled": None if resampled is None else asdict(resampled)}
 
-        found = self.cache.facts("baselines", self.keys.dense, measure)
+        found = self.cache.facts("baselines", self.keys.baseline, measure)
         curve = Curve("dense", self.resolved.dense_steps)
         curve.restore(found["curve"])
         self.callback.on_evaluate("dense", found["steps"], found["metrics"])
         self.notes.add(*found["notes"])
-        return Baseline(found["metrics"], (curve.history(),))
+        resampled = None if found["resampled"] is None else Resampled(**found["resampled"])
+        return Baseline(found["metrics"], resampled, (curve.history(),))
 
     def distillation(self) -> DistillationLoss | None:
         """The loss with the teacher; None without one. Trains the dense model if that is the teacher and must be."""

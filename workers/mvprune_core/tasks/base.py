@@ -22,6 +22,7 @@ from mvprune_core.tasks.classes import model_classes
 from mvprune_core.tasks.label_scale import LabelScale
 from mvprune_core.tasks.losses import Loss, OwnLoss
 from mvprune_core.tasks.outputs import DistilledOutput
+from mvprune_core.tasks.resampling import SampleMetric
 
 _T = TypeVar("_T")
 
@@ -107,6 +108,11 @@ class Objective(ABC):
     @abstractmethod
     def measure(self, predictions: Any) -> dict[str, float]:
         """The task's metrics of what `predict` returned."""
+
+    def sample_metric(self, predictions: Any) -> tuple[int, SampleMetric] | None:
+        """The number of examples of what `predict` returned, and the primary metric on a sample of them; None where a
+        difference of the metric is to have no interval."""
+        return None
 
     def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
         """The metrics of each constant answer that could be taken for a result, such as the usual class for all inputs;

@@ -23,6 +23,7 @@ from mvprune_core.tasks.label_scale import LabelScale
 from mvprune_core.tasks.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from mvprune_core.tasks.metrics import MODULES, compute_metrics
 from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, Values
+from mvprune_core.tasks.resampling import SampleMetric, sample_metric
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class _Texts(Objective):
             metrics |= {name + suffix: value for name, value in found.items()}
             first += len(split)
         return metrics
+
+    def sample_metric(self, predictions: NDArray[Any]) -> tuple[int, SampleMetric] | None:
+        labels = np.array(self.data.validation.labels)
+        found = sample_metric(self.data.task.primary_metric, predictions[: len(labels)], labels)
+        return None if found is None else (len(labels), found)
 
     @classmethod
     def fields(cls, task: Task) -> tuple[Field, ...]:

@@ -25,6 +25,7 @@ from mvprune_core.tasks.base import Objective, forward_passes
 from mvprune_core.tasks.batching import IGNORED, Examples, Indices, TokenMasking, pad_token, tokenize
 from mvprune_core.tasks.losses import CrossEntropy, Loss, OwnLoss
 from mvprune_core.tasks.probes import frame
+from mvprune_core.tasks.resampling import SampleMetric, added
 
 HIDDEN = 0.15  # of the tokens
 EVALUATION_SEED = 0
@@ -66,8 +67,8 @@ class MaskedLanguageModelling(Objective):
 
     def predict(
         self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE
-    ) -> tuple[float, int, int]:
-        """The sum of the losses, how many tokens are right, and of how many."""
+    ) -> list[tuple[float, int, int]]:
+        """For each batch the sum of the losses, how many tokens are right, and of how many."""
 
         def read(indices: Indices, output: Any) -> tuple[float, int, int]:
             labels = [examples.notes["label"][index] for index in indices]
@@ -80,19 +81,26 @@ class MaskedLanguageModelling(Objective):
             return loss, int((logits.argmax(dim=-1) == target).sum()), len(expected)
 
         passes = forward_passes(model, examples, device, read, batch_size=EVALUATION_BATCH, group=group)
-        losses, right, tokens = zip(*(found for _, found in passes), strict=True)
-        return sum(losses), sum(right), sum(tokens)
+        return [found for _, found in passes]
 
     def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
         """Those of the hidden tokens' frequencies, whatever the text."""
         hidden = np.concatenate([labels[labels != IGNORED] for labels in examples.notes["label"]])
         counts = np.unique(hidden, return_counts=True)[1]
         loss = -float(counts @ np.log(counts / len(hidden)))
-        return [self.measure((loss, int(counts.max()), len(hidden)))]
+        return [self.measure([(loss, int(counts.max()), len(hidden))])]
 
-    def measure(self, predictions: tuple[float, int, int]) -> dict[str, float]:
-        loss, right, tokens = predictions
-        return {"perplexity": math.exp(min(loss / tokens, _LARGEST_LOSS)), "accuracy": right / tokens}
+    def measure(self, predictions: list[tuple[float, int, int]]) -> dict[str, float]:
+        return _metrics(*(sum(each) for each in zip(*predictions, strict=True)))
+
+    def sample_metric(self, predictions: list[tuple[float, int, int]]) -> tuple[int, SampleMetric] | None:
+        """Of batches: neighbouring blocks are of one text, and their losses are alike."""
+        found, name = np.array(predictions), self.data.task.primary_metric
+        return len(found), lambda counts: _metrics(*added(counts, found))[name]
+
+
+def _metrics(loss: float, right: float, tokens: float) -> dict[str, float]:
+    return {"perplexity": math.exp(min(loss / tokens, _LARGEST_LOSS)), "accuracy": right / tokens}
 
 
 def _masking(tokenizer: Any) -> TokenMasking:

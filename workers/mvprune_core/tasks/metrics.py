@@ -102,20 +102,16 @@ def token_f1(prediction: str, answer: str) -> float:
     return 2 * shared / (len(predicted) + len(expected)) if shared else 0.0
 
 
-def answer_metrics(
+def answer_scores(
     predictions: Sequence[str], answers: Sequence[Sequence[str]], *, allows_no_answer: bool
-) -> dict[str, float]:
-    """SQuAD's official measures: the best match among a question's answers, averaged over questions.
+) -> dict[str, NDArray[np.float64]]:
+    """SQuAD's official measures, exact_match and f1, of each question: the best match among its answers.
 
     Args:
         predictions: one for each question; a prediction without words means that there is no answer.
         answers: those accepted; an empty sequence where there is none.
         allows_no_answer: measure as SQuAD 2.0 does (Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822): where no
             answer has words, the prediction must have none; otherwise answers without words do not count.
-
-    Returns:
-        exact_match and f1; where answerable and unanswerable questions are both among them, also has_ans_f1 and
-        no_ans_f1, the f1 over each.
     """
     exact, f1 = np.empty(len(predictions)), np.empty(len(predictions))
     for index, (said, accepted) in enumerate(zip(predictions, answers, strict=True)):
@@ -125,17 +121,27 @@ def answer_metrics(
             f1[index] = max(token_f1(said, answer) for answer in counted)
         else:
             exact[index] = f1[index] = exact_match(said, "")
-    answerable = np.array([len(accepted) > 0 for accepted in answers])
-    metrics = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
+    return {"exact_match": exact, "f1": f1}
+
+
+def answer_metrics(
+    predictions: Sequence[str], answers: Sequence[Sequence[str]], *, allows_no_answer: bool
+) -> dict[str, float]:
+    """The means of `answer_scores`; where answerable and unanswerable questions are both among them, also has_ans_f1
+    and no_ans_f1, the f1 over each."""
+    scores = answer_scores(predictions, answers, allows_no_answer=allows_no_answer)
+    answerable, f1 = np.array([len(accepted) > 0 for accepted in answers]), scores["f1"]
+    metrics = {name: float(each.mean()) for name, each in scores.items()}
     if answerable.any() and not answerable.all():
         metrics |= {"has_ans_f1": float(f1[answerable].mean()), "no_ans_f1": float(f1[~answerable].mean())}
     return metrics
 
 
-def entity_metrics(
+def entity_counts(
     predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], names: Collection[str]
-) -> dict[str, float]:
-    """Measures over tagged sentences: f1, precision and recall over entities, accuracy over words.
+) -> NDArray[np.int64]:
+    """What `entity_metrics` is computed from, shape (sentences, 5): the entities that are right, said and expected, the
+    words that are right, and all words.
 
     An entity counts where its first word, its last word and its type are right (Tjong Kim Sang and De Meulder 2003,
     https://arxiv.org/abs/cs/0306050, section 2.4).
@@ -145,18 +151,23 @@ def entity_metrics(
         references: the true ones, of the same lengths.
         names: of all tags.
     """
-    split = split_tags(names)
-    found, expected = (
-        {(number, *entity) for number, tags in enumerate(sentences) for entity in entities(tags, split)}
-        for sentences in (predictions, references)
-    )
-    right = len(found & expected)
-    words = [pair for said, true in zip(predictions, references, strict=True) for pair in zip(said, true, strict=True)]
+    split, counts = split_tags(names), np.empty((len(references), 5), dtype=np.int64)
+    for row, tags, true in zip(counts, predictions, references, strict=True):
+        said, expected = set(entities(tags, split)), set(entities(true, split))
+        right = sum(one == other for one, other in zip(tags, true, strict=True))
+        row[:] = len(said & expected), len(said), len(expected), right, len(true)
+    return counts
+
+
+def entity_metrics(counts: NDArray[Any]) -> dict[str, float]:
+    """Measures over tagged sentences, from their `entity_counts` added up, shape (5,): f1, precision and recall over
+    entities, accuracy over words."""
+    right, said, expected, right_words, words = counts.tolist()
     return {
-        "f1": 2 * right / (len(found) + len(expected)) if right else 0.0,
-        "precision": right / len(found) if right else 0.0,
-        "recall": right / len(expected) if right else 0.0,
-        "accuracy": sum(said == true for said, true in words) / len(words),
+        "f1": 2 * right / (said + expected) if right else 0.0,
+        "precision": right / said if right else 0.0,
+        "recall": right / expected if right else 0.0,
+        "accuracy": right_words / words,
     }
 
 

@@ -23,8 +23,9 @@ from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_pas
 from mvprune_core.tasks.batching import Examples, Indices, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.tasks.chance import Doubt
 from mvprune_core.tasks.losses import Loss, SpanCrossEntropy
-from mvprune_core.tasks.metrics import answer_metrics
+from mvprune_core.tasks.metrics import answer_metrics, answer_scores
 from mvprune_core.tasks.outputs import DistilledOutput, PositionLogits
+from mvprune_core.tasks.resampling import SampleMetric, mean_of
 from mvprune_core.tasks.spans import Characters, Span, best_of_windows, best_spans
 
 QUESTION_TOKENS = 64
@@ -68,8 +69,17 @@ class QuestionAnswering(Objective):
         ]
 
     def measure(self, predictions: list[str]) -> dict[str, float]:
-        accepted = [[text for text, _ in question.answers] for question in self.data.validation]
-        return answer_metrics(predictions, accepted, allows_no_answer=self.data.task.allows_no_answer)
+        return answer_metrics(predictions, self._accepted, allows_no_answer=self.data.task.allows_no_answer)
+
+    def sample_metric(self, predictions: list[str]) -> tuple[int, SampleMetric] | None:
+        found = answer_scores(predictions, self._accepted, allows_no_answer=self.data.task.allows_no_answer)
+        scores = found.get(self.data.task.primary_metric)
+        return None if scores is None else (len(predictions), mean_of(scores))
+
+    @property
+    def _accepted(self) -> list[list[str]]:
+        """The answers to each question of the validation split that are right."""
+        return [[text for text, _ in question.answers] for question in self.data.validation]
 
     def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
         """Those of answering nothing."""

@@ -26,8 +26,9 @@ from mvprune_core.tasks.batching import IGNORED, Examples, Indices, add_inputs, 
 from mvprune_core.tasks.chance import Doubt, class_doubt
 from mvprune_core.tasks.classes import describe_classes, model_classes
 from mvprune_core.tasks.losses import CrossEntropy, Loss
-from mvprune_core.tasks.metrics import entity_metrics
+from mvprune_core.tasks.metrics import entity_counts, entity_metrics
 from mvprune_core.tasks.outputs import DistilledOutput, TokenLogits
+from mvprune_core.tasks.resampling import SampleMetric, added
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -86,9 +87,16 @@ class TokenClassification(Objective):
         return [[names[tag] for tag in sentence] for sentence in predictions]
 
     def measure(self, predictions: list[list[str]]) -> dict[str, float]:
+        return entity_metrics(self._counts(predictions).sum(axis=0))
+
+    def sample_metric(self, predictions: list[list[str]]) -> tuple[int, SampleMetric] | None:
+        found, name = self._counts(predictions).astype(np.float64), self.data.task.primary_metric
+        return len(found), lambda counts: entity_metrics(added(counts, found))[name]
+
+    def _counts(self, predictions: list[list[str]]) -> NDArray[np.int64]:
         names = self.data.labels
         true = [[names[tag] for tag in sentence] for sentence in self.data.validation.tags]
-        return entity_metrics(predictions, true, names)
+        return entity_counts(predictions, true, names)
 
     def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
         """Those of the usual tag for every word."""

@@ -6,6 +6,7 @@ import json
 from html import escape
 
 from mvprune.artifact.card import (
+    INTERVAL,
     SPARSE,
     activations_of,
     flops_in_words,
@@ -18,7 +19,7 @@ from mvprune.artifact.history import History
 from mvprune.artifact.manifest import ResultInfo
 from mvprune.artifact.report.figures import Figure, figures
 from mvprune.artifact.report.html import Row, page, table, text
-from mvprune.common.metrics import LATENCY_RATIO
+from mvprune.common.metrics import LATENCY_RATIO, bounds, bounds_text
 from mvprune.common.units import percent, size
 from mvprune.sources.schemes import shown
 
@@ -46,6 +47,7 @@ def report_page(info: ResultInfo, architecture: str, history: History, *, total_
         _notes(info),
         "<h2>Metrics</h2>",
         table(("metric", "dense", "pruned", "difference"), _metrics(info), numbers=True),
+        *([f"<p>{text(INTERVAL)}</p>"] if bounds(info.metrics, info.primary_metric) else []),
         "<h2>Charts</h2>",
         f'<div class="figures">{"".join(_figure(one) for one in figures(info, history))}</div>',
         "<h2>Origin</h2>",
@@ -76,7 +78,8 @@ def _tiles(info: ResultInfo, total_bytes: int) -> str:
         dense = f"; dense {metrics[f'dense/{metric}']:.4f}" if f"dense/{metric}" in metrics else ""
         tiles.insert(0, (f"{metrics[f'eval/{metric}']:.4f}", f"{metric}{dense}"))
     if f"delta/{metric}" in metrics:
-        tiles.insert(1, (f"{metrics[f'delta/{metric}']:+.4f}", "difference to the dense model"))
+        within = bounds_text(metrics, metric)
+        tiles.insert(1, (f"{metrics[f'delta/{metric}']:+.4f}", f"difference to the dense model{within}"))
     if total_bytes:
         sizes = f"{size(total_bytes)} in all files instead of {size(counts.dense_bytes)} dense in fp32"
         tiles.append((f"{counts.dense_bytes / total_bytes:.1f}×", f"smaller: {sizes}"))
@@ -104,6 +107,7 @@ def _metrics(info: ResultInfo) -> list[Row]:
         values = [info.metrics.get(f"{part}/{name}") for part in ("dense", "eval", "delta")]
         signs = ("", "", "+")
         cells = ["" if value is None else f"{value:{sign}.4f}" for value, sign in zip(values, signs, strict=True)]
+        cells[-1] += bounds_text(info.metrics, name)
         rows.append((name, *cells))
     return rows
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mvprune.cli.shared.exit import ExitCode
 from mvprune.cli.shared.output import Form, answer, as_json, print_fields, print_table
 from mvprune.cli.shared.text import clean
+from mvprune.common.metrics import bounds_text
 from mvprune.common.units import age, duration, percent, size, timestamp
 from mvprune.sources.schemes import shown
 from mvprune.sweep.analysis import Group, Outcome, groups
@@ -160,7 +161,7 @@ def print_front(points: Sequence[SweepPoint]) -> None:
             ", ".join(str(one.number) for one in group.outcomes),
             *(_cell(name, group.cell.get(name, "")) for name in names),
             _mean(group, f"eval/{primary}"),
-            _mean(group, f"delta/{primary}", "+"),
+            _mean(group, f"delta/{primary}", "+") + _bounds(group, primary),
             _mean_percent(group),
             size(round(group.mean("bytes") or 0)),
             str(len(group.outcomes)),
@@ -187,7 +188,7 @@ def print_points(points: Sequence[SweepPoint]) -> None:
             *(_cell(name, point.cell.get(name, "")) for name in names),
             _point_state(point),
             _metric(point, f"eval/{primary}"),
-            _metric(point, f"delta/{primary}", "+"),
+            _metric(point, f"delta/{primary}", "+") + bounds_text(point.metrics, primary),
             *(_metric(point, name, "+") for name in above),
             percent(point.accounting.density) if point.accounting else "",
             size(point.total_bytes) if point.accounting else "",
@@ -297,6 +298,11 @@ def _mean(group: Group, metric: str, sign: str = "") -> str:
     if mean is None:
         return ""
     return f"{mean:{sign}.4f}" + (f" ± {deviation:.4f}" if deviation is not None else "")
+
+
+def _bounds(group: Group, metric: str) -> str:
+    best, *others = group.outcomes
+    return "" if others else bounds_text(best.values, metric)
 
 
 def _mean_percent(group: Group) -> str:

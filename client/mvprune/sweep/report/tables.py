@@ -9,6 +9,7 @@ from typing import Any
 
 from mvprune.artifact.comparison import flat
 from mvprune.client.sweep_models import PointState, SweepPoint
+from mvprune.common.metrics import bounds, bounds_text
 from mvprune.common.units import duration, percent, size
 from mvprune.spec.gates import gate_text
 from mvprune.sweep.report.crossings import crossings
@@ -279,7 +280,7 @@ def _cell_row(results: Results, cell: Cell, names: Sequence[str], gates: bool) -
         str(len(cell.points)),
         quality.metric,
         quality.text(cell.stat(f"eval/{quality.metric}")),
-        quality.difference(cell.stat(DIFFERENCE)),
+        quality.difference(cell.stat(DIFFERENCE)) + _within(cell.points, quality),
         "; ".join(mark for mark in marks if mark),
         *(_cost_text(one.text, cell.stat(one.name)) for one in COSTS),
     )
@@ -300,10 +301,16 @@ def _point_row(point: SweepPoint, names: Sequence[str], differences: Mapping[int
         quality.metric,
         quality.text(one(f"eval/{quality.metric}")),
         quality.text(one(f"dense/{quality.metric}")),
-        quality.difference(stat([] if difference is None else [difference])),
+        quality.difference(stat([] if difference is None else [difference])) + _within([point], quality),
         *(_cost_text(by.text, one(by.name)) for by in COSTS),
         _time(point.runtime),
     )
+
+
+def _within(points: Sequence[SweepPoint], quality: Quality) -> str:
+    """The interval of the difference of one point; "" for several seeds, whose mean has none."""
+    first, *others = points
+    return "" if others else bounds_text(first.metrics, quality.metric, scale=quality.scale, digits=2)
 
 
 def _thinned(order: Sequence[int], important: Sequence[bool], most: int) -> list[int]:
@@ -330,6 +337,10 @@ def _units(results: Results) -> str:
     losses = sorted({panel.quality.metric for panel in results.panels if panel.quality.is_loss})
     fractions = any(not panel.quality.is_loss for panel in results.panels)
     parts = ["Metrics are in %, differences from dense in points of it."] if fractions else []
+    if any(bounds(point.metrics, point.primary_metric) for point in results.points):
+        parts.append(
+            "In brackets: the 95 % confidence interval of the difference on the validation examples (paired bootstrap)."
+        )
     parts += [f"Of {name} less is better; its difference has its own unit." for name in losses]
     if any(panel.small for panel in results.panels):
         of = ", ".join(dict.fromkeys(panel.dense_model for panel in results.panels))
