@@ -285,7 +285,7 @@ def _baseline(spec: job_pb2.CompressionSpec, folders: Folders) -> bool | SharedB
         manifest,
         is_teacher=is_teacher,
         required=bool(spec.baseline.job),
-        resampled=history.resampled.get("validation"),
+        resampled=history.resampled.get(manifest.dataset.fingerprint),
     )
 
 

@@ -130,7 +130,7 @@ class History:
         histograms: "weights", with the groups "original" (all prunable weights before training) and "kept"; "scores",
             with "kept" and "pruned", where the method learns scores.
         planes: "scores" over "weights" (as trained, those that are pruned too), with "kept" and "pruned".
-        resampled: of a dense model, by the data that it was measured on ("validation"), for the intervals of the
+        resampled: of a dense model, by the fingerprint of the data that it was measured on, for the intervals of the
             differences of models that are pruned from the same one.
     """
 

@@ -21,14 +21,14 @@ def history() -> History:
         (Phase("dense", 2, (1, 2), (0.7, 0.6), (1.0, 1.0), evaluations), Phase("pruning", 9, (), (), (), ())),
         {"weights": Histogram(-1.0, 1.0, {"original": (1, 2), "kept": (0, 1)})},
         {"scores": Plane("weights", "scores", {"kept": ((0, 1), (2, 3))})},
-        {"validation": Resampled.of(8, [0.5, -0.25])},
+        {"ab12": Resampled.of(8, [0.5, -0.25])},
     )
 
 
 def test_what_is_written_is_read(history: History, tmp_path: Path) -> None:
     (tmp_path / HISTORY_FILE).write_bytes(history.to_json())
     assert read_history(tmp_path) == history
-    assert read_history(tmp_path).resampled["validation"].values == (0.5, -0.25)
+    assert read_history(tmp_path).resampled["ab12"].values == (0.5, -0.25)
     assert History.from_json(History().to_json()) == History()
     assert b"resampled" not in History().to_json(), "as before there were samples"
 
@@ -47,8 +47,8 @@ def test_what_is_written_is_read(history: History, tmp_path: Path) -> None:
             lambda values: values["planes"]["scores"]["counts"].update(kept=[[1], [1, 2]]),
             "all groups must have one size",
         ),
-        (lambda values: values["resampled"]["validation"].update(float32="AAAAAA"), "numbers of 4 bytes in base64"),
-        (lambda values: values["resampled"]["validation"].update(float32="="), "numbers of 4 bytes in base64"),
+        (lambda values: values["resampled"]["ab12"].update(float32="AAAAAA"), "numbers of 4 bytes in base64"),
+        (lambda values: values["resampled"]["ab12"].update(float32="="), "numbers of 4 bytes in base64"),
     ],
 )
 def test_what_is_refused(history: History, change: Callable[[Any], None], said: str) -> None:

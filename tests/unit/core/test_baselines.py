@@ -28,7 +28,8 @@ def dense(model: Path, data: ClassificationData, training: Training = LONG, **op
 
 def shared(result: Result, *, is_teacher: bool = False, required: bool = False, **spec: Any) -> SharedBaseline:
     info = replace(result.info, spec={**result.info.spec, **spec})
-    return SharedBaseline(JOB, info, is_teacher, required, result.history.resampled.get("validation"))
+    resampled = result.history.resampled.get(info.dataset.fingerprint)
+    return SharedBaseline(JOB, info, is_teacher, required, resampled)
 
 
 def folder_of(result: Result, folder: Path) -> Path:

@@ -68,7 +68,7 @@ class Assembly:
             bounds = primary in both and interval(metrics[f"delta/{primary}"], resampled, self.baseline.resampled)
             if bounds:
                 metrics |= {f"{DELTA_LOW}/{primary}": bounds[0], f"{DELTA_HIGH}/{primary}": bounds[1]}
-        of_dense = {"validation": resampled} if run.density == 1 and resampled is not None else {}
+        of_dense = {run.data.fingerprint: resampled} if run.density == 1 and resampled is not None else {}
         used = run.used(folded.coding, trimmed=folded.trimmed)
         return Result(
             model=folded.loaded.model,
