@@ -81,8 +81,10 @@ class MethodOptions(TypedDict, total=False):
         gradients: gradients that each event samples; from 1 to 65,536; for obert, auto; default: 256.
         gradient_batch_size: examples of a sampled gradient; from 1 to 4,096; for obert, auto; default: 16.
         damping: is added to the diagonal of the Fisher matrix; above 0, at most 1; for obert, auto; default: 1e-07.
-        fisher_block_size: weights of a block of the Fisher matrix; from 1 to 4,096; for obert, auto; default: 50,
-            or as many as 4 GiB hold.
+        fisher_block_size: weights of a block of the Fisher matrix; from 1 to 4,096; for obert, auto; default: those
+            of a block of the pattern.
+        weight_update: how the kept weights change when others are removed: by the inputs of the layer, or as in the
+            paper; for obert, auto; default: layer.
         allocation: matrices of one kind, such as the queries of all layers, share their weights (kind), or each has
             the same density (local); for smp; default: kind.
         mask_from: the model whose zeros are the mask: a model, as for model, the folder of an artifact, or job:ID,
@@ -158,6 +160,7 @@ class MethodOptions(TypedDict, total=False):
     gradient_batch_size: int | None
     damping: float | None
     fisher_block_size: int | None
+    weight_update: Literal["layer", "fisher"] | None
     allocation: Literal["kind", "local"] | None
     mask_from: str | os.PathLike[str] | NamedJob | None
     mask_revision: str | None

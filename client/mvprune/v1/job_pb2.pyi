@@ -393,20 +393,30 @@ class PlatonPruning(_message.Message):
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ..., sensitivity_decay: _Optional[float] = ..., uncertainty_decay: _Optional[float] = ...) -> None: ...
 
 class ObertPruning(_message.Message):
-    __slots__ = ("schedule", "selection", "gradients", "gradient_batch_size", "damping", "fisher_block_size")
+    __slots__ = ("schedule", "selection", "gradients", "gradient_batch_size", "damping", "fisher_block_size", "weight_update")
+    class WeightUpdate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        WEIGHT_UPDATE_UNSPECIFIED: _ClassVar[ObertPruning.WeightUpdate]
+        LAYER: _ClassVar[ObertPruning.WeightUpdate]
+        FISHER: _ClassVar[ObertPruning.WeightUpdate]
+    WEIGHT_UPDATE_UNSPECIFIED: ObertPruning.WeightUpdate
+    LAYER: ObertPruning.WeightUpdate
+    FISHER: ObertPruning.WeightUpdate
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     SELECTION_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     GRADIENT_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     DAMPING_FIELD_NUMBER: _ClassVar[int]
     FISHER_BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_UPDATE_FIELD_NUMBER: _ClassVar[int]
     schedule: Schedule
     selection: Selection
     gradients: int
     gradient_batch_size: int
     damping: float
     fisher_block_size: int
-    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ..., gradients: _Optional[int] = ..., gradient_batch_size: _Optional[int] = ..., damping: _Optional[float] = ..., fisher_block_size: _Optional[int] = ...) -> None: ...
+    weight_update: ObertPruning.WeightUpdate
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., selection: _Optional[_Union[Selection, str]] = ..., gradients: _Optional[int] = ..., gradient_batch_size: _Optional[int] = ..., damping: _Optional[float] = ..., fisher_block_size: _Optional[int] = ..., weight_update: _Optional[_Union[ObertPruning.WeightUpdate, str]] = ...) -> None: ...
 
 class RigLPruning(_message.Message):
     __slots__ = ("selection", "drop_fraction", "mask_interval", "mask_until")
@@ -439,7 +449,7 @@ class ReweightedProximalPruning(_message.Message):
     def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
 
 class AutoPruning(_message.Message):
-    __slots__ = ("schedule", "score_learning_rate", "penalty", "initial_scores", "selection", "gradients", "gradient_batch_size", "damping", "fisher_block_size")
+    __slots__ = ("schedule", "score_learning_rate", "penalty", "initial_scores", "selection", "gradients", "gradient_batch_size", "damping", "fisher_block_size", "weight_update")
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     SCORE_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     PENALTY_FIELD_NUMBER: _ClassVar[int]
@@ -449,6 +459,7 @@ class AutoPruning(_message.Message):
     GRADIENT_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     DAMPING_FIELD_NUMBER: _ClassVar[int]
     FISHER_BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_UPDATE_FIELD_NUMBER: _ClassVar[int]
     schedule: Schedule
     score_learning_rate: float
     penalty: float
@@ -458,7 +469,8 @@ class AutoPruning(_message.Message):
     gradient_batch_size: int
     damping: float
     fisher_block_size: int
-    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., penalty: _Optional[float] = ..., initial_scores: _Optional[_Union[MovementPruning.InitialScores, str]] = ..., selection: _Optional[_Union[Selection, str]] = ..., gradients: _Optional[int] = ..., gradient_batch_size: _Optional[int] = ..., damping: _Optional[float] = ..., fisher_block_size: _Optional[int] = ...) -> None: ...
+    weight_update: ObertPruning.WeightUpdate
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ..., score_learning_rate: _Optional[float] = ..., penalty: _Optional[float] = ..., initial_scores: _Optional[_Union[MovementPruning.InitialScores, str]] = ..., selection: _Optional[_Union[Selection, str]] = ..., gradients: _Optional[int] = ..., gradient_batch_size: _Optional[int] = ..., damping: _Optional[float] = ..., fisher_block_size: _Optional[int] = ..., weight_update: _Optional[_Union[ObertPruning.WeightUpdate, str]] = ...) -> None: ...
 
 class StaticModelPruning(_message.Message):
     __slots__ = ("schedule", "score_learning_rate", "initial_scores", "penalty", "allocation")

@@ -16,6 +16,9 @@ BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
 # For narrower models, by their greatest width. A pruned MiniLM (384) collapses at 3e-4; BERT-tiny (128) hardly learns
 # at 1e-4.
 _NARROW_LEARNING_RATES = {255: 3e-4, BASE_WIDTH - 1: 1e-4}
+# Of the rate above, for a model that was trained for the task and has to recover from pruning alone. MiniLM on SST-2, 60
+# steps of 16 after oBERT, accuracy at 50 and 30 %: 86.2 and 85.3 with 0.1, 86.0 and 85.6 with 0.3, 84.8 at 30 % with 0.6.
+_RECOVERY_RATE = 0.3
 
 
 @dataclass(frozen=True)
@@ -88,15 +91,20 @@ class Training:
         refuse(value_problems(given))
         refuse(training_problems(given))
 
-    def settings(self, task: Task, hidden_size: int = BASE_WIDTH, examples: int | None = None) -> Settings:
+    def settings(
+        self, task: Task, hidden_size: int = BASE_WIDTH, examples: int | None = None, *, recovers: bool = False
+    ) -> Settings:
         """These settings with all defaults, which depend on the task, the model's width and the number of examples.
+
+        Args:
+            recovers: whether the model was trained for the task before, and goes on from that.
 
         Raises:
             ValueError: best_metric is not a metric of the task.
         """
         refuse(training_problems(given_fields(self), task))
         narrow = (rate for width, rate in _NARROW_LEARNING_RATES.items() if hidden_size <= width)
-        usual_rate = next(narrow, task.learning_rate)
+        usual_rate = next(narrow, task.learning_rate) * (_RECOVERY_RATE if recovers else 1)
         batch_size = self.batch_size or task.batch_size
         usual_epochs = epochs_of(task, None if self.max_steps else examples, batch_size, self.preset or "short")
         filled = {

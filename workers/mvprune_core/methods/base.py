@@ -154,6 +154,11 @@ class Method(ABC):
     def add_sample(self, matrices: Sequence[Matrix], step: PruningStep) -> None:  # noqa: B027
         """Reads a sampled gradient of the masked model, without dropout, from the W' into `Matrix.samples`."""
 
+    @property
+    def samples_inputs(self) -> bool:
+        """Whether the inputs of the layers are sampled beside the gradients, see `mvprune_core.pruning.reconstruction`."""
+        return False
+
     def notes(self, sizes: Sequence[int], examples: int, block: int) -> Sequence[str]:
         """Notes on a run for its user, as sentences.
 

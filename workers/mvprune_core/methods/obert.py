@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from mvprune_core.methods.base import Matrix, PruningStep, Selection, TopV
 from mvprune_core.pruning.elementwise import in_parallel
+from mvprune_core.pruning.reconstruction import reconstruct
 from mvprune_core.pruning.schedule import Schedule
 from mvprune_core.pruning.selection import Importance
 
@@ -28,8 +29,10 @@ class OBERT(TopV):
     matrix λI + (1/m) Σ g gᵀ of m gradients g (equation 7), without dropout, of the masked model; it is kept only for
     blocks of B consecutive weights of a matrix. The score of a weight is the loss of removing it and changing the
     others as well as possible, w² / (2 [F⁻¹]ᵢᵢ) (equation 4). The weights with the largest scores are kept, and the
-    others never return. The kept weights K of a block then change by F_KK⁻¹ F_KQ w_Q, the best change for all the
-    weights Q that the event removes from the block together.
+    others never return. Then the kept weights change so that each layer computes what it computed before, as nearly as
+    they can, for the inputs that it had while the gradients were sampled (`reconstruct`); or, as in the paper, by
+    F_KK⁻¹ F_KQ w_Q for the kept weights K of a block, the best change for all the weights Q that the event removes from
+    the block together.
 
     Weights that are kept or dropped together have one score, the loss of removing all of them: for the group G it is
     w_Gᵀ ([F⁻¹]_GG)⁻¹ w_G / 2, which for a single weight is the formula above.
@@ -44,8 +47,10 @@ class OBERT(TopV):
         gradient_batch_size: examples of a gradient.
         damping: λ. In a block where B · 2⁻²³ times the largest entry of F is more, which is what rounding to single
             precision may amount to, λ is that.
-        fisher_block_size: B; by default 50, or as many as 4 GiB hold for the matrices of the model. F takes 4 · B bytes
-            a weight.
+        fisher_block_size: B. By default the weights that are kept or dropped together: few gradients say little about
+            more. With the update of the paper 50, or as many as 4 GiB hold for the matrices of the model. F takes 4 · B
+            bytes a weight.
+        weight_update: how the kept weights change: "layer" by the inputs of the layer, "fisher" by the Fisher matrix.
 
     Raises:
         ValueError: an option out of range.
@@ -63,6 +68,11 @@ class OBERT(TopV):
     gradient_batch_size: int = 16
     damping: float = 1e-7
     fisher_block_size: int | None = None
+    weight_update: Literal["layer", "fisher"] = "layer"
+
+    @property
+    def samples_inputs(self) -> bool:
+        return self.weight_update == "layer"
 
     def gradient_samples(self, step: PruningStep) -> int:
         return 0 if step.scheduled_density(self.schedule) == step.current_density else self.gradients
@@ -81,7 +91,10 @@ class OBERT(TopV):
             step.report(index, 2 * len(matrices))
         density = super().update_masks(matrices, step, control)
         for index, matrix in enumerate(matrices, 1):
-            _compensate(matrix, together)
+            if self.weight_update == "layer":
+                reconstruct(matrix)
+            else:
+                _compensate(matrix, together)
             step.report(len(matrices) + index, 2 * len(matrices))
         return density
 
@@ -92,7 +105,7 @@ class OBERT(TopV):
         size = self.blocks_of(sizes, block)
         needed = sum(sizes) * size * 4 / (1 << 30)
         largest = _LARGEST_BLOCK // block * block
-        smaller = size < largest and self.fisher_block_size is None
+        smaller = size < largest and self.fisher_block_size is None and self.weight_update == "fisher"
         why = f"; blocks of {largest}, the default, would take more than {_MEMORY >> 30} GiB" if smaller else ""
         notes = [f"obert estimates the Fisher matrix in blocks of {size} weights, which take {needed:.1f} GiB{why}"]
         if (most := -(-examples // self.gradient_batch_size)) < self.gradients:
@@ -104,8 +117,12 @@ class OBERT(TopV):
 
     def blocks_of(self, sizes: Sequence[int], together: int) -> int:
         """B for matrices of these `sizes` (weights each): a multiple of how many weights are dropped together."""
+        if self.fisher_block_size:
+            return self.fisher_block_size
+        if self.weight_update == "layer":
+            return together
         largest = _LARGEST_BLOCK // together
-        return self.fisher_block_size or together * max(1, min(largest, _MEMORY // (4 * together * sum(sizes))))
+        return together * max(1, min(largest, _MEMORY // (4 * together * sum(sizes))))
 
     def _finish_fisher(self, matrix: Matrix) -> None:
         """F = λI + (1/m) Σ g gᵀ, shape (blocks, B, B)."""
@@ -125,7 +142,7 @@ def _add(matrix: Matrix, block_size: int, together: int) -> None:
     grad, samples = matrix.weight.grad, matrix.samples
     if grad is None:
         return
-    if not samples:
+    if "fisher" not in samples:
         blocks = -(-grad.numel() // block_size)
         samples["fisher"] = torch.zeros((blocks, block_size, block_size), device=grad.device)
         samples["waiting"] = torch.zeros((_GRADIENTS_AT_ONCE, blocks * block_size), device=grad.device)

@@ -104,7 +104,8 @@ def resolve(
     validation = cached_examples(cache, objective, data, student, max_length, "validation", tokenizer)
     side = padding_side(student.model, (train, validation, probes(student.tokenizer, max_length)))
     train, validation = (replace(split, padding_side=side) for split in (train, validation))
-    settings = training.settings(data.task, getattr(student.config, "hidden_size", BASE_WIDTH), len(train))
+    width, recovers = getattr(student.config, "hidden_size", BASE_WIDTH), start is not None and start.has_head
+    settings = training.settings(data.task, width, len(train), recovers=recovers)
     settings = with_precision(settings, request, student, layers, train, attempt, notes)
     total_steps = settings.total_steps(len(train))
     method = _with_cooldown(_with_selection(spec, notes), training)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mvprune_core.base.group import ALONE, Group, sum_gradients
 from mvprune_core.base.settings import Settings
+from mvprune_core.pruning.reconstruction import InputMoments
 from mvprune_core.tasks.batching import IGNORED, Examples, Indices
 from mvprune_core.tasks.losses import Loss
 from mvprune_core.training.distillation import DistillationLoss
@@ -41,13 +42,14 @@ class BatchGradients:
     distillation: DistillationLoss | None = None
     group: Group = ALONE
 
-    def compute(self, indices: Indices, step: int, *sample: int) -> Tensor:
+    def compute(self, indices: Indices, step: int, *sample: int, moments: InputMoments | None = None) -> Tensor:
         """Adds the gradients of one batch, of which each rank reads every n-th part. Returns its loss.
 
         Args:
             indices: the batch.
             step: the number of the training step.
             sample: a number, if several batches are read in one step.
+            moments: read the inputs of layers.
         """
         device = next(self.model.parameters()).device
         total = torch.zeros((), device=device)
@@ -63,8 +65,11 @@ class BatchGradients:
         every = [*zip(parts, batches, *shares, strict=True)]
         for part, batch, label_share, logits_share in every[group.rank :: group.size]:
             inputs = {name: column for name, column in batch.items() if name not in self.loss.labels}
+            if moments is not None:
+                moments.attended = batch.get("attention_mask")
             with autocast(device, self.settings.precision):
-                output = self._forward(**inputs, **outputs)
+                forward = self._forward if moments is None else self.model  # compiled layers call no hooks
+                output = forward(**inputs, **outputs)
                 loss = self.loss(output, batch)
             loss = loss * label_share
             if self.distillation is not None:

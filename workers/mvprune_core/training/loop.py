@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -189,7 +189,8 @@ class Trainer:
     def _sample_gradients(self, masks: Masks, count: int) -> None:
         """Hands the method gradients of small batches of the masked model. At most one for each batch of the run.
 
-        The examples are those of the next steps, or of the last ones: a teacher has read only examples of the run.
+        They are those of the loss on the labels: the loss with a teacher has none where the model is the teacher's own.
+        The examples are those of the next steps, or of the last ones.
         """
         size, total = masks.method.gradient_batch_size, self.total_steps
         batches = training_batches(self.examples.lengths, self.settings.batch_size, self.seed)
@@ -200,10 +201,12 @@ class Trainer:
         self.model.eval()
         self.callback.on_phase("sampling")
         read = min(count * size, len(together))
-        for index, start in enumerate(range(0, read, size)):
-            self._gradients.compute(together[start : start + size], self.step, index)
-            masks.add_sample()
-            self.callback.on_examples("sampling", min(start + size, read), read)
+        gradients = replace(self._gradients, distillation=None)
+        with masks.sampling(self.group) as moments:
+            for index, start in enumerate(range(0, read, size)):
+                gradients.compute(together[start : start + size], self.step, index, moments=moments)
+                masks.add_sample()
+                self.callback.on_examples("sampling", min(start + size, read), read)
         self.model.zero_grad()
         self.model.train()
 

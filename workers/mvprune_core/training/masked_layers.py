@@ -43,6 +43,11 @@ class MaskedLayers:
         ]
         self.form()
 
+    @property
+    def owners(self) -> list[tuple[nn.Module, Matrix]]:
+        """The layers, each with its matrix."""
+        return [(layer, matrix) for layer, _, matrix in self._owners]
+
     def form(self) -> None:
         """Lets the layers form W' from W, which is the model's parameter."""
         for layer, name, matrix in self._owners:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,7 +22,8 @@ def _model() -> nn.Module:
 
 
 def _masks(model: nn.Module, **options: object) -> Masks:
-    method = OBERT(**{"schedule": TWICE, "damping": DAMPING, "fisher_block_size": 4, "gradients": 20} | options)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"schedule": TWICE, "damping": DAMPING, "fisher_block_size": 4, "gradients": 20}
+    method = OBERT(**{**given, "weight_update": "fisher", **options})
     return Masks(model, method, density=0.3, total_steps=TOTAL, seed=0)
 
 
@@ -124,7 +127,7 @@ def test_weights_that_were_removed_stay_removed() -> None:
 def test_the_block_size_follows_from_the_memory_unless_it_is_given(
     given: int | None, sizes: list[int], expected: int
 ) -> None:
-    method = OBERT(fisher_block_size=given)
+    method = OBERT(fisher_block_size=given, weight_update="fisher")
     assert method.blocks_of(sizes, 1) == expected
     (note,) = method.notes(sizes, 10**6, 1)
     assert f"in blocks of {expected} weights" in note
@@ -133,10 +136,17 @@ def test_the_block_size_follows_from_the_memory_unless_it_is_given(
 
 @pytest.mark.parametrize(("sizes", "expected"), [([10**6], 48), ([85_000_000], 12)])
 def test_blocks_of_the_fisher_matrix_hold_whole_blocks_of_weights(sizes: list[int], expected: int) -> None:
-    assert OBERT().blocks_of(sizes, 4) == expected
-    (note,) = OBERT().notes(sizes, 10**6, 4)
+    method = OBERT(weight_update="fisher")
+    assert method.blocks_of(sizes, 4) == expected
+    (note,) = method.notes(sizes, 10**6, 4)
     assert f"in blocks of {expected} weights" in note
     assert ("blocks of 48, the default, would take more than 4 GiB" in note) == (expected < 48)
+
+
+@pytest.mark.parametrize("together", [1, 4])
+def test_blocks_of_the_fisher_matrix_are_what_is_dropped_together_where_layers_are_reconstructed(together: int) -> None:
+    (note,) = OBERT().notes([85_000_000], 10**6, together)
+    assert f"in blocks of {together} weights" in note and "default" not in note
 
 
 def test_a_run_with_fewer_examples_than_an_event_samples_says_so() -> None:

@@ -1,0 +1,101 @@
+"""The weights that a layer keeps, changed by least squares so that its outputs stay near."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.core.architectures import LEFT, RIGHT, build
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from mvprune_core import OBERT, Magnitude, Schedule
+from mvprune_core.base.group import ALONE
+from mvprune_core.models.prunable import prunable_layers
+from mvprune_core.pruning.reconstruction import INPUTS, least_squares
+from mvprune_core.training.masking import Masks
+
+ONCE = Schedule("one_shot", pruning_start=0.1)
+
+
+def test_each_output_is_the_solution_of_its_normal_equations() -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(200, 12) @ torch.randn(12, 12)
+    weight, mask = torch.randn(5, 12), torch.rand(5, 12) < 0.5
+    mask[4] = False  # an output that keeps nothing
+    moments = inputs.T @ inputs
+    found = least_squares(weight, mask, moments)
+    curvature = moments.double() + 0.01 * moments.diagonal().mean() * torch.eye(12)
+    for row, kept, result in zip(weight.double(), mask, found, strict=True):
+        expected = torch.zeros(12, dtype=torch.float64)
+        if kept.any():
+            expected[kept] = torch.linalg.solve(curvature[kept][:, kept], curvature[kept] @ row)
+        torch.testing.assert_close(result.double(), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_inputs_that_are_always_zero_change_nothing() -> None:
+    weight, mask = torch.ones(2, 4), torch.tensor([[True, False, True, True]]).expand(2, 4)
+    assert torch.equal(least_squares(weight, mask, torch.zeros(4, 4)), weight * mask)
+
+
+def _conv1d() -> nn.Module:
+    return Conv1D(6, 8)
+
+
+@pytest.mark.parametrize("layer", [lambda: nn.Linear(8, 6), _conv1d], ids=["linear", "conv1d"])
+def test_outputs_move_less_than_without_the_change_and_padding_is_not_read(layer: Callable[[], Any]) -> None:
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"layer": nn.ModuleList([layer()])})
+    (only,) = model["layer"]  # type: ignore[arg-type]
+    values = torch.randn(40, 10, 8) @ torch.randn(8, 8)
+    attended = (torch.arange(10) < 6).int().expand(40, 10)
+    values[:, 6:] = 1e3  # padding
+    with torch.no_grad():
+        before = only(values)
+    masks = Masks(model, OBERT(schedule=ONCE, gradients=3), density=0.5, total_steps=10, seed=0)
+    (matrix,) = masks.matrices
+    dense = matrix.weight.detach().clone()
+    with masks.sampling(ALONE) as moments:
+        assert moments is not None
+        moments.attended = attended
+        only(values).square().sum().backward()
+        masks.add_sample()
+    read = values[attended.bool()]
+    torch.testing.assert_close(matrix.samples[INPUTS], read.T @ read)
+    masks.update(1)
+    assert masks.current_density == 0.5
+    with torch.no_grad():
+        after = only(values)
+        matrix.weight.copy_(dense)
+        unchanged = only(values)
+
+    def distance(outputs: Tensor) -> float:
+        return float((outputs - before)[:, :6].square().sum())
+
+    assert distance(after) < 0.5 * distance(unchanged)
+
+
+def test_other_methods_and_the_update_of_the_paper_sample_no_inputs() -> None:
+    for method in (Magnitude(), OBERT(weight_update="fisher")):
+        model = nn.ModuleDict({"layer": nn.ModuleList([nn.Linear(8, 6)])})
+        with Masks(model, method, density=0.5, total_steps=10, seed=0).sampling(ALONE) as moments:
+            assert moments is None
+
+
+# Layers of luke for entities do not compute without any; those of squeezebert become nn.Linear when it is loaded.
+@pytest.mark.parametrize("name", sorted({*RIGHT, *LEFT} - {"luke", "squeezebert"}))
+def test_every_pruned_layer_of_an_architecture_has_its_inputs_sampled(name: str) -> None:
+    model = build(name, {**RIGHT, **LEFT}[name])
+    masks = Masks(model, OBERT(), density=0.5, total_steps=10, seed=0, layers=prunable_layers(model))
+    ids = torch.randint(5, 20, (2, 8))
+    ids[:, -1] = 3  # the end of the text
+    with masks.sampling(ALONE) as moments:
+        assert moments is not None
+        moments.attended = torch.ones_like(ids)
+        model(input_ids=ids, attention_mask=torch.ones_like(ids))
+    for matrix in masks.matrices:
+        width = matrix.weight.shape[0 if matrix.inputs_first else 1]
+        assert matrix.samples[INPUTS].shape == (width, width), matrix.name
+        assert matrix.samples[INPUTS].abs().sum() > 0, matrix.name
