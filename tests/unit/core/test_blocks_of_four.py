@@ -185,7 +185,7 @@ EVENTS = Schedule("events", pruning_start=0.2, cooldown=0.2, events=2, first_eve
 @pytest.mark.parametrize("size", [4, 8])
 def test_obert_keeps_the_blocks_whose_removal_costs_most(size: int, kind: Any) -> None:
     damping = 1e-3
-    method = OBERT(schedule=EVENTS, damping=damping, fisher_block_size=size, gradients=20)
+    method = OBERT(schedule=EVENTS, damping=damping, fisher_block_size=size, gradients=20, weight_update="fisher")
     masks = masks_of(method, 0.3, kind)
     step = round(0.2 * TOTAL)
     generator = torch.Generator().manual_seed(3)

@@ -156,7 +156,7 @@ class Method(ABC):
 
     @property
     def samples_inputs(self) -> bool:
-        """Whether the inputs of the layers are sampled beside the gradients, see `mvprune_core.pruning.reconstruction`."""
+        """Whether the inputs of the layers are sampled beside the gradients, see `pruning.reconstruction`."""
         return False
 
     def notes(self, sizes: Sequence[int], examples: int, block: int) -> Sequence[str]:
