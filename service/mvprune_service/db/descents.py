@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mvprune.spec.cells import SEED
+from mvprune.spec.gate import Gate
+from mvprune.sweep.verdict import Question
 from mvprune.v1 import sweep_pb2
 from mvprune_service.db.search import UNDECIDED, combinations, passes_gates
 from mvprune_service.db.tables.sweeps import PointRow
-from mvprune_service.domain.descent import Stage, stages
+from mvprune_service.domain.descent import NEAR, Result, Stage, stages
 from mvprune_service.domain.sweeping import PointState
 from mvprune_service.sweeps.descents import cell_of_stage, point_of
 from mvprune_service.sweeps.points import NewPoint, Proposal, ladder_of, question_of
@@ -31,11 +34,11 @@ def next_points(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, points
 
 def _next_of(spec: sweep_pb2.SweepSpec, combination: Mapping[str, Any], known: _Known) -> tuple[list[NewPoint], bool]:
     """The points that a descent adds now, and whether no further ones follow."""
-    question, densities, passed = question_of(spec), ladder_of(spec.search), dict[Stage, bool]()
+    question, densities, results = question_of(spec), ladder_of(spec.search), dict[Stage, Result]()
     chains = [{**combination, **seed} for seed in _seeds(spec)]
     while True:
-        found = stages(densities, passed)
-        if found[-1] in passed:
+        found = stages(densities, results)
+        if found[-1] in results:
             return [], True
         stage = found[-1]
         rows = [[known.get(_key(cell_of_stage(spec, chain, one))) for one in found] for chain in chains]
@@ -47,7 +50,10 @@ def _next_of(spec: sweep_pb2.SweepSpec, combination: Mapping[str, Any], known: _
             return [], False
         if any(point.state is not PointState.SUCCEEDED for point in last):
             return [], True  # there is no result to go on from
-        passed[stage] = stage.kind == "dense" or bool(passes_gates(question, last))
+        if stage.kind == "dense" or passes_gates(question, last):
+            results[stage] = "passed"
+        else:
+            results[stage] = "near" if passes_gates(_eased(question), last) else "missed"
 
 
 def _point(
@@ -59,6 +65,18 @@ def _point(
         return point_of(spec, cell, stage)
     before = found.index(Stage("rung", stage.density)) if stage.kind == "recovery" else len(found) - 2
     return point_of(spec, cell, stage, dense=jobs[0], before=jobs[before])
+
+
+def _eased(question: Question) -> Question:
+    """The question with gates that allow `NEAR` times the difference from the dense model."""
+
+    def eased(gate: Gate) -> Gate:
+        if not gate.metric.startswith("delta/"):
+            return gate
+        low, high = gate.min, gate.max
+        return replace(gate, min=low and min(low, NEAR * low), max=high and max(high, NEAR * high))
+
+    return replace(question, gates=tuple(map(eased, question.gates)))
 
 
 def _seeds(spec: sweep_pb2.SweepSpec) -> list[dict[str, int]]:

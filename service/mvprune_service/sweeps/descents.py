@@ -75,7 +75,7 @@ def with_steps(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, An
         f"descent with {' and '.join(methods)}: a dense model ({steps:,} steps, none if it is fine-tuned already), "
         f"then at most {densities} densities of {Stage('rung', 1).steps(steps):,} steps, each from the result of the "
         f"one before, until {descent.MISSES} in a row miss, and {Stage('recovery', 1).steps(steps):,} more steps for "
-        f"the first that missed: at most {descent.most_steps(densities, steps):,} steps{each}"
+        f"one that misses by little: at most {descent.most_steps(densities, steps):,} steps{each}"
     )
 
 

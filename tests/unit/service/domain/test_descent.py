@@ -3,46 +3,54 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection, Mapping
 
 import pytest
 
-from mvprune_service.domain.descent import MISSES, Stage, most_stages, most_steps, stages
+from mvprune_service.domain.descent import MISSES, Result, Stage, most_stages, most_steps, stages
 
 DENSE = Stage("dense", 1.0)
 
 
-def descend(densities: list[float], passing: set[float], recovers: bool) -> list[Stage]:
-    """All stages, in the order in which they are made."""
-    passed: dict[Stage, bool] = {}
-    while (found := stages(densities, passed))[-1] not in passed:
-        assert list(passed) == found[:-1], "a stage is made once, after those before it"
+def descend(densities: list[float], outcome: Mapping[float, Result], recovered: Collection[float]) -> list[Stage]:
+    """All stages, in the order in which they are made, where these densities pass after their recovery."""
+    results: dict[Stage, Result] = {}
+    while (found := stages(densities, results))[-1] not in results:
+        assert list(results) == found[:-1], "a stage is made once, after those before it"
         stage = found[-1]
-        passed[stage] = {"dense": True, "rung": stage.density in passing, "recovery": recovers}[stage.kind]
+        if stage.kind == "rung":
+            results[stage] = outcome[stage.density]
+        else:
+            results[stage] = "passed" if stage.kind == "dense" or stage.density in recovered else "near"
     return found
 
 
-@pytest.mark.parametrize("count", range(1, 7))
-def test_it_ends_after_two_misses_in_a_row_and_recovers_the_first(count: int) -> None:
+OUTCOMES: tuple[Result, ...] = ("passed", "near", "missed")
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+@pytest.mark.parametrize("helps", [True, False])
+def test_it_ends_after_two_misses_in_a_row_and_recovers_those_that_are_near(count: int, helps: bool) -> None:
     densities = [0.5 / 1.5**index for index in range(count)]
-    for outcome in itertools.product((False, True), repeat=count):
-        passing = {density for density, passes in zip(densities, outcome, strict=True) if passes}
-        found = descend(densities, passing, recovers=True)
+    for outcomes in itertools.product(OUTCOMES, repeat=count):
+        outcome = dict(zip(densities, outcomes, strict=True))
+        found = descend(densities, outcome, densities if helps else ())
         assert found[0] == DENSE
         assert len(found) <= most_stages(count)
         rungs = [stage.density for stage in found if stage.kind == "rung"]
         assert rungs == densities[: len(rungs)]
-        missed = [density not in passing for density in rungs]
-        ends = [index for index in range(1, len(missed)) if missed[index - 1] and missed[index]]
+        passed = [outcome[density] == "passed" for density in rungs]
+        ends = [index for index in range(1, len(passed)) if not passed[index - 1] and not passed[index]]
         assert (len(rungs) == count) or ends == [len(rungs) - 1]
+        last = rungs[-MISSES:] if ends else rungs[-1:]
+        missed = [density for density in last if outcome[density] != "passed"]
+        near = [density for density in reversed(missed) if outcome[density] == "near"]
+        expected = near or missed[:1]
         recovered = [stage.density for stage in found if stage.kind == "recovery"]
-        if missed[-1]:
-            first = rungs[-MISSES] if ends else rungs[-1]
-            assert (recovered, found[-1].kind) == ([first], "recovery")
-        else:
-            assert recovered == []
+        assert recovered == (expected[:1] if helps else expected)
 
 
 def test_the_steps_of_a_stage_are_a_part_of_a_whole_run() -> None:
-    assert [Stage(kind, 0.5).steps(600) for kind in ("dense", "rung", "recovery")] == [600, 150, 300]  # type: ignore[arg-type]
-    assert most_steps(10, 600) == 600 + 10 * 150 + 300
+    assert [Stage(kind, 0.5).steps(600) for kind in ("dense", "rung", "recovery")] == [600, 150, 300]
+    assert most_steps(10, 600) == 600 + 10 * 150 + 2 * 300
     assert Stage("rung", 0.5).steps(1) == 1

@@ -26,9 +26,9 @@ def make(db: Database, executor: ScriptedExecutor) -> Callable[[Quality], Gym]:
     return lambda quality: Gym(db, executor, quality)
 
 
-def falls_below(limit: float, recovered: float = 1.0) -> Quality:
+def falls_below(limit: float, recovered: float = 1.0, to: float = 0.8) -> Quality:
     """A recovery reaches a lower density than a rung."""
-    return lambda spec: 0.9 if spec.target_density >= (recovered if spec.training.max_steps == 300 else limit) else 0.8
+    return lambda spec: 0.9 if spec.target_density >= (recovered if spec.training.max_steps == 300 else limit) else to
 
 
 def first_whole(spec: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
@@ -50,7 +50,7 @@ async def test_each_run_goes_on_from_the_one_before(make: Callable[[Quality], Gy
     sweep = await gym.create(**SEARCH)
     assert sweep.spec.search.way == sweep_pb2.SearchStrategy.DESCENT
     assert any("at most 11 densities of 150 steps, each from the result of the one before" in n for n in sweep.notes)
-    assert any("at most 2,550 steps" in note for note in sweep.notes)
+    assert any("at most 2,850 steps" in note for note in sweep.notes)
     await gym.run()
     points, specs = await gym.points(), await _specs(gym)
     assert [point.target_density for point in points] == [1.0, *LADDER[:6], LADDER[4]]
@@ -78,6 +78,20 @@ async def test_a_recovery_that_passes_is_recommended(make: Callable[[Quality], G
     points, done = await gym.points(), await gym.get()
     assert done.recommendation.point == len(points)
     assert (points[-1].target_density, points[-1].cell["max_steps"]) == (LADDER[4], 300)
+
+
+@pytest.mark.parametrize(("recovered", "tried"), [(0.07, [LADDER[5]]), (0.1, [LADDER[5], LADDER[4]])])
+async def test_of_densities_that_miss_by_little_the_smallest_is_recovered_first(
+    make: Callable[[Quality], Gym], recovered: float, tried: list[float]
+) -> None:
+    gym = make(falls_below(0.15, recovered, to=0.885))
+    await gym.create(**SEARCH)
+    await gym.run()
+    points, specs = await gym.points(), await _specs(gym)
+    assert [point.target_density for point in points] == [1.0, *LADDER[:6], *tried]
+    rungs = {point.target_density: point.job for point in points[:7]}
+    assert [spec.start_from for spec in specs[7:]] == [f"job:{rungs[density]}" for density in tried]
+    assert (await gym.get()).recommendation.point == len(points)
 
 
 async def test_nothing_that_passes(make: Callable[[Quality], Gym]) -> None:
@@ -112,7 +126,7 @@ async def test_each_seed_is_a_chain_of_its_own(make: Callable[[Quality], Gym]) -
     for spec in specs:
         starts[spec.seed].add(spec.start_from)
     assert sorted(starts) == [0, 1]
-    assert any(note.endswith("at most 2,550 steps in each of 2 descents") for note in (await gym.get()).notes)
+    assert any(note.endswith("at most 2,850 steps in each of 2 descents") for note in (await gym.get()).notes)
     assert starts[0] & starts[1] == {""}
 
 
