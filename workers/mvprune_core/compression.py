@@ -108,9 +108,10 @@ def compress(
             folded = run.fold(masked)
             assembly = Assembly(run, baseline, masked)
             folded, measured = run.evaluator.evaluate_stored(folded, assembly.other_bytes)
+            tested = run.evaluator.test(folded)
             counts = run.account(folded)
             above_constant = run.evaluator.above_constant(folded, measured.metrics, baseline)
-            result = assembly.result(folded, measured, counts, above_constant)
+            result = assembly.result(folded, measured, tested, counts, above_constant)
         result.model.cpu()
     return result
 

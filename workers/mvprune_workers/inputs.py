@@ -115,7 +115,7 @@ def fetch_all(
 def inputs_of(spec: job_pb2.CompressionSpec) -> list[Input]:
     """The inputs of `spec` that are fetched."""
     models = _fetched((spec.model, spec.teacher.model, spec.locked_mask.mask_from.model), Kind.MODEL)
-    return models + _fetched((spec.dataset.train, spec.dataset.validation), Kind.DATA)
+    return models + _fetched((spec.dataset.train, spec.dataset.validation, spec.dataset.test), Kind.DATA)
 
 
 def fetch_beginning(option: str, job: str, artifact: str, store: BlobStore, folder: Path) -> None:

@@ -218,6 +218,8 @@ def _load_data(spec: job_pb2.CompressionSpec, roots: Roots, folders: Folders) ->
         task.name,
         train=_find_file(dataset.train, roots, folders),
         validation=_find_file(dataset.validation, roots, folders),
+        test=_find_file(dataset.test, roots, folders),
+        hold_out=dataset.hold_out,
         hub_id=dataset.hub_id or None,
         hub_config=dataset.hub_config or None,
         columns=Columns(
@@ -285,7 +287,7 @@ def _baseline(spec: job_pb2.CompressionSpec, folders: Folders) -> bool | SharedB
         manifest,
         is_teacher=is_teacher,
         required=bool(spec.baseline.job),
-        resampled=history.resampled.get(manifest.dataset.fingerprint),
+        resampled=history.resampled,
     )
 
 

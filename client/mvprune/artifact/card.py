@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from mvprune.artifact.manifest import Accounting, ResultInfo
-from mvprune.common.metrics import LATENCY_MS, LATENCY_RATIO, bounds, bounds_text
+from mvprune.common.metrics import LATENCY_MS, LATENCY_RATIO, bounds, bounds_text, is_tested, measured
 from mvprune.common.units import percent, size
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.sources.schemes import shown
@@ -42,6 +42,7 @@ def model_card(info: ResultInfo, architecture: str, form: Form = "sparse", *, to
         "## Metrics",
         _table(("metric", "this model", "dense model", "difference"), _metrics(info)),
         *([INTERVAL] if bounds(info.metrics, info.primary_metric) else []),
+        *([OF_TEST] if is_tested(info.metrics) else []),
         *_notes(info),
         "## Use",
         *_use(info, architecture, form),
@@ -132,6 +133,7 @@ INTERVAL = (
     "In brackets: the 95 % confidence interval of the difference on these examples, on which both models were compared "
     "one by one (paired bootstrap). It says nothing of another training."
 )
+OF_TEST = "Those with (test) are of examples by which nothing was chosen, neither in the training nor by a search."
 
 
 def size_in_words(total_bytes: int, dense_bytes: int) -> str:
@@ -260,10 +262,10 @@ def structures_of(info: ResultInfo) -> str:
 
 def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for metric in _metric_names(info):
-        values = (info.metrics.get(f"{part}/{metric}") for part in ("eval", "dense", "delta"))
+    for names, metric, label in measured(info.metrics):
+        values = (info.metrics.get(f"{part}/{metric}") for part in (names.own, names.dense, names.delta))
         here, dense, delta = ("" if value is None else f"{value:.4f}" for value in values)
-        rows.append((_code(metric), here, dense, delta + bounds_text(info.metrics, metric)))
+        rows.append((_code(label), here, dense, delta + bounds_text(info.metrics, metric, names)))
     return rows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mvprune.common.metrics import bounds_text
+from mvprune.common.metrics import bounds_text, measured
 from mvprune.common.units import age, count, counted, duration, exact_size, percent, size, smaller, timestamp
 from mvprune.data.phases import TRAININGS
 from mvprune.sources.schemes import shown
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from mvprune.spec.models import Spec
 
 RESULT_COLUMNS = ("", "dense", "pruned", "difference")
-_METRIC_COLUMNS = (("dense", ""), ("eval", ""), ("delta", "+"))
 _WAITS = {
     "WAITING_FOR_CAPACITY": "waits until the cluster has room for it",
     "WAITING_FOR_NODE": "waits until the cluster has added a node for it",
@@ -260,10 +259,10 @@ def gate_rows(job: JobRecord) -> list[tuple[str, str, bool | None]]:
 def result_rows(artifact: Artifact) -> list[list[str]]:
     """The pruned model beside the dense one: the cells below RESULT_COLUMNS."""
     counts, metrics, primary = artifact.accounting, artifact.metrics, artifact.primary_metric
-    names = sorted((key[5:] for key in metrics if key.startswith("eval/")), key=lambda name: (name != primary, name))
-    rows = [[name, *(_cell(metrics, f"{prefix}/{name}", sign) for prefix, sign in _METRIC_COLUMNS)] for name in names]
-    for row in rows:
-        row[-1] += bounds_text(metrics, row[0])
+    rows = []
+    for names, name, label in measured(metrics, primary):
+        difference = _cell(metrics, f"{names.delta}/{name}", "+") + bounds_text(metrics, name, names)
+        rows.append([label, *(_cell(metrics, f"{kind}/{name}") for kind in (names.dense, names.own)), difference])
     encoder = 4 * counts.encoder_parameters
     above = _cell(metrics, "above_constant", "+")
     return [
@@ -283,5 +282,5 @@ def result_rows(artifact: Artifact) -> list[list[str]]:
     ]
 
 
-def _cell(metrics: Mapping[str, float], key: str, sign: str) -> str:
+def _cell(metrics: Mapping[str, float], key: str, sign: str = "") -> str:
     return f"{metrics[key]:{sign}.4f}" if key in metrics else ""

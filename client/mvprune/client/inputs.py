@@ -14,7 +14,7 @@ from mvprune.spec.parameters import PARAMETERS
 
 _KINDS = {"model": Kind.MODEL, "file": Kind.DATA}  # by the unit of a parameter
 _MASK = "mask_from"
-FILES = ("train", "validation")
+FILES = ("train", "validation", "test")
 """Parameters that name a data file."""
 _FIELDS = {  # where a parameter has several
     "teacher": "spec.teacher.model",
@@ -82,6 +82,7 @@ class DataOptions(NamedTuple):
     task: str
     train: Any
     validation: Any
+    test: Any
     text_column: str | None
     text_pair_column: str | None
     label_column: str | None

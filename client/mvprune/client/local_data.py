@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, MutableSequence
 from pathlib import Path
 
-from mvprune.client.inputs import DataOptions
+from mvprune.client.inputs import FILES, DataOptions
 from mvprune.data.checking import check_files
 from mvprune.data.columns import Columns
 from mvprune.data.tasks import UnknownTask, get_task
@@ -18,7 +18,7 @@ class BadFile(Exception):
     """A file whose rows are wrong; the text says which, and what is allowed.
 
     Attributes:
-        parameter: train or validation.
+        parameter: train, validation or test.
         path: the file.
     """
 
@@ -51,8 +51,9 @@ class LocalData:
         except UnknownTask:
             return ()  # the server says so
         except DataError as error:
-            named = [name for name, path in files.items() if path == Path(error.path)]
-            raise BadFile(named[0], files[named[0]], str(error)) from None
+            # A file that is named twice is first of all no test.
+            name = next(name for name in ("test", *files) if files.get(name) == Path(error.path))
+            raise BadFile(name, files[name], str(error)) from None
 
 
 def merge_notes(answer: MutableSequence[str], found: Mapping[DataOptions, Iterable[str]], names: Iterable[str]) -> None:
@@ -61,7 +62,7 @@ def merge_notes(answer: MutableSequence[str], found: Mapping[DataOptions, Iterab
     Args:
         names: of the files.
     """
-    unknown = {is_not_sent_yet(parameter, name) for name in names for parameter in ("train", "validation")}
+    unknown = {is_not_sent_yet(parameter, name) for name in names for parameter in FILES}
     notes = [*(note for note in answer if note not in unknown), *(note for notes in found.values() for note in notes)]
     answer[:] = dict.fromkeys(notes)
 

@@ -11,6 +11,7 @@ from mvprune.data.columns import Columns
 from mvprune.data.kinds.base import Task
 from mvprune.data.loading import load_files
 from mvprune.data.tables import NoReader, Table, read_table
+from mvprune.data.testing import with_test
 from mvprune.data.textfiles import check_file, expanded_limit
 
 WHOLE_BYTES = 32 << 20
@@ -27,7 +28,7 @@ def check_files(task: Task, files: Mapping[str, Path], columns: Columns) -> tupl
 
     Args:
         task: the task.
-        files: by their parameter, train and validation, or one of them.
+        files: by their parameter, train, validation and test, or some of them.
         columns: names of columns; None: found by name.
 
     Returns:
@@ -38,9 +39,11 @@ def check_files(task: Task, files: Mapping[str, Path], columns: Columns) -> tupl
     """
     sizes = [expanded_limit(path, check_file(path).st_size) for path in files.values()]
     is_small = sum(sizes) <= WHOLE_BYTES
-    if is_small and files.keys() == {"train", "validation"}:
+    if is_small and files.keys() >= {"train", "validation"}:
         try:
             data = load_files(task, files["train"], files["validation"], columns)
+            if "test" in files:
+                data = with_test(data, files["test"], columns)
         except NoReader:
             pass
         else:

@@ -6,8 +6,12 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mvprune.common.excerpts import listed
+
+if TYPE_CHECKING:
+    from mvprune.data.kinds.base import TaskData
 
 # The soft hyphen, zero-width spaces, marks and controls of direction, the word joiner, invisible operators, and U+FEFF,
 # the byte order mark.
@@ -27,10 +31,12 @@ class Reading:
     Attributes:
         columns: sentences that name the columns; () for formats without columns.
         notes: what was guessed, was replaced or looks wrong, a sentence each.
+        test: data whose `validation` examples the result is measured on once, which nothing is chosen by; None: none.
     """
 
     columns: tuple[str, ...] = field(default=(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
+    test: TaskData | None = field(default=None, compare=False)
 
 
 def name_of(path: Path | str) -> str:

@@ -18,6 +18,8 @@ class Dataset:
         validation: validation file, same formats.
         hub_id: a data set on the hub in place of files, e.g. stanfordnlp/imdb.
         hub_config: configuration of that data set.
+        test: file, same formats, on which the result is measured once and by which nothing is chosen.
+        hold_out: without a test file, keep half of a validation set of 6,000 or more examples for the test.
         text_column: column of the text; in CoNLL files its number.
         text_pair_column: column of the second text.
         label_column: column of the label.
@@ -27,6 +29,8 @@ class Dataset:
     validation: str
     hub_id: str
     hub_config: str
+    test: str
+    hold_out: bool | None
     text_column: str
     text_pair_column: str
     label_column: str

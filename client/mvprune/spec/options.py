@@ -32,6 +32,10 @@ class DataOptions(TypedDict, total=False):
         validation: validation file, same formats; default: the task's own data.
         dataset: a data set on the hub in place of files, e.g. stanfordnlp/imdb; default: none.
         dataset_config: configuration of that data set; default: its default.
+        test: file, same formats, on which the result is measured once and by which nothing is chosen; default: in a
+            search with max_loss, half of a validation set of 6,000 or more examples.
+        hold_out: without a test file, keep half of a validation set of 6,000 or more examples for the test;
+            default: in a search with max_loss.
         text_column: column of the text; in CoNLL files its number; default: found by its name.
         text_pair_column: column of the second text; default: found by its name.
         label_column: column of the label; default: found by its name.
@@ -41,6 +45,8 @@ class DataOptions(TypedDict, total=False):
     validation: str | os.PathLike[str] | None
     dataset: str | None
     dataset_config: str | None
+    test: str | os.PathLike[str] | None
+    hold_out: bool | None
     text_column: str | None
     text_pair_column: str | None
     label_column: str | None

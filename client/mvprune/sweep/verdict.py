@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mvprune.common.metrics import bounds, bounds_text
+from mvprune.common.metrics import TESTED, VALIDATION, Names, bounds, bounds_text
 from mvprune.common.units import percent
 from mvprune.data.tasks import LOSSES
 from mvprune.spec.gate import Gate, GateResult, size_ratio
@@ -111,7 +111,8 @@ def judge(question: Question, outcomes: Sequence[Outcome], primary_metric: str) 
         return Verdict()
     best = tuple(sorted(one.number for group in front(found, objectives) for one in group.outcomes))
     equals = _about_equals(choice, found, primary_metric)
-    return Verdict(best, choice, _text(choice, question, primary_metric) + equals)
+    text = _text(choice, question, primary_metric) + equals + _about_test(choice, primary_metric)
+    return Verdict(best, choice, text)
 
 
 def passes(question: Question, outcomes: Sequence[Outcome]) -> bool:
@@ -141,8 +142,14 @@ def _about_artifact(choice: Choice, metric: str) -> str:
     return f"; the artifact is of the best seed, point {best.number}{seed}: {quality}"
 
 
-def _quality(group: Group, metric: str) -> list[str]:
-    value, difference = group.mean(f"eval/{metric}"), group.mean(f"delta/{metric}")
+def _about_test(choice: Choice, metric: str) -> str:
+    """What the artifact reaches on examples that the choice has not seen."""
+    facts = _quality(Group(choice.group.cell, (choice.outcome,)), metric, TESTED)
+    return f"; on the test examples {', '.join(facts)}" if facts else ""
+
+
+def _quality(group: Group, metric: str, names: Names = VALIDATION) -> list[str]:
+    value, difference = group.mean(f"{names.own}/{metric}"), group.mean(f"{names.delta}/{metric}")
     if value is None:
         return []
     facts = [f"{metric} {value:.4g}"]
@@ -152,9 +159,8 @@ def _quality(group: Group, metric: str) -> list[str]:
         text = f"{abs(difference):.4g} {side}" if is_loss else f"{abs(100 * difference):.2f} points {side}"
         (best, *others), within = group.outcomes, ""
         if not others:  # the interval of a mean over seeds is not known
-            within = (
-                bounds_text(best.values, metric) if is_loss else bounds_text(best.values, metric, scale=100, digits=2)
-            )
+            form: dict[str, Any] = {} if is_loss else {"scale": 100, "digits": 2}
+            within = bounds_text(best.values, metric, names, **form)
         facts.append(f"{text} dense{within}")
     return facts
 

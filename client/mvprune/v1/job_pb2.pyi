@@ -259,11 +259,13 @@ class Runtime(_message.Message):
     def __init__(self) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("train", "validation", "hub_id", "hub_config", "text_column", "text_pair_column", "label_column")
+    __slots__ = ("train", "validation", "hub_id", "hub_config", "test", "hold_out", "text_column", "text_pair_column", "label_column")
     TRAIN_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_FIELD_NUMBER: _ClassVar[int]
     HUB_ID_FIELD_NUMBER: _ClassVar[int]
     HUB_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    TEST_FIELD_NUMBER: _ClassVar[int]
+    HOLD_OUT_FIELD_NUMBER: _ClassVar[int]
     TEXT_COLUMN_FIELD_NUMBER: _ClassVar[int]
     TEXT_PAIR_COLUMN_FIELD_NUMBER: _ClassVar[int]
     LABEL_COLUMN_FIELD_NUMBER: _ClassVar[int]
@@ -271,10 +273,12 @@ class Dataset(_message.Message):
     validation: str
     hub_id: str
     hub_config: str
+    test: str
+    hold_out: bool
     text_column: str
     text_pair_column: str
     label_column: str
-    def __init__(self, train: _Optional[str] = ..., validation: _Optional[str] = ..., hub_id: _Optional[str] = ..., hub_config: _Optional[str] = ..., text_column: _Optional[str] = ..., text_pair_column: _Optional[str] = ..., label_column: _Optional[str] = ...) -> None: ...
+    def __init__(self, train: _Optional[str] = ..., validation: _Optional[str] = ..., hub_id: _Optional[str] = ..., hub_config: _Optional[str] = ..., test: _Optional[str] = ..., hold_out: bool = ..., text_column: _Optional[str] = ..., text_pair_column: _Optional[str] = ..., label_column: _Optional[str] = ...) -> None: ...
 
 class Schedule(_message.Message):
     __slots__ = ("pruning_start", "cooldown", "shape", "events", "first_event")

@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from mvprune.artifact import LayerCount, ModelSource, ResultInfo
-from mvprune.artifact.card import INTERVAL, method_name, model_card
+from mvprune.artifact.card import INTERVAL, OF_TEST, method_name, model_card
 from mvprune.artifact.history import History
 from mvprune.artifact.report.page import report_page
 
@@ -41,8 +41,17 @@ def test_the_card_and_the_page_say_how_sure_the_difference_is(result: ResultInfo
     assert "| `accuracy` | 0.7500 | 0.8125 | -0.0625 (-0.1000 to +0.0125) |" in card
     assert page.count("-0.0625 (-0.1000 to +0.0125)") == 1
     assert "difference to the dense model (-0.1000 to +0.0125)" in page
+    tested = {"test/accuracy": 0.7, "test_dense/accuracy": 0.8, "test_delta/accuracy": -0.1}
+    tested |= {"test_delta_low/accuracy": -0.15, "test_delta_high/accuracy": -0.05}
     for text in (card, page):
         assert INTERVAL in text
+        assert OF_TEST not in text
+    info = dataclasses.replace(info, metrics={**info.metrics, **tested})
+    card, page = model_card(info, "BertModel"), report_page(info, "BertModel", History())
+    assert "| `accuracy (test)` | 0.7000 | 0.8000 | -0.1000 (-0.1500 to -0.0500) |" in card
+    assert "accuracy (test)" in page
+    for text in (card, page):
+        assert OF_TEST in text
     assert INTERVAL not in model_card(result, "BertModel") + report_page(result, "BertModel", History())
 
 

@@ -109,7 +109,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --target-bytes 10MB --delta
         --teacher org/t --set teacher_revision=v1 --set temperature=3 --set alpha=0.5 --set hidden_states=2
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
-        --accumulation-steps 2 --precision bf16 --train-embeddings --set compile=true --gradient-checkpointing
+        --accumulation-steps 2 --precision bf16 --set train_embeddings=true --set compile=true --gradient-checkpointing
         --set deterministic=true
         --set dropout=true --set lr_density_exponent=0.5 --evaluate-every 3 --patience 2 --keep-best
         --set best_metric=f1

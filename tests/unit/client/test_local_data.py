@@ -54,6 +54,22 @@ def test_a_bad_row_is_refused_before_the_server_is_asked(
     assert len(fake.requests["CreateJob"]) == 2  # the trial, and the job
 
 
+def test_a_test_file_that_is_the_validation_file_is_refused(
+    client: Client, uploads: Uploads, files: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "copy.csv").write_bytes(files["validation"].read_bytes())
+    for test in (files["validation"], tmp_path / "copy.csv"):
+        with pytest.raises(mvprune.InvalidArgument) as caught:
+            client.submit(**files, test=test)
+        ((field, text),) = caught.value.violations
+        assert field == "job.spec.dataset.test"
+        assert "must have other examples than the validation file, got the same; give examples that" in text
+    (tmp_path / "copy.csv").write_text("text,label\npoor,0\n")
+    sent = client.submit(**files, test=tmp_path / "copy.csv").spec.dataset
+    assert sent is not None
+    assert sent.test.endswith("/copy.csv")
+
+
 def test_the_answer_has_the_notes_on_the_data_in_place_of_those_of_a_server_that_lacks_it(
     client: Client, uploads: Uploads, files: dict[str, Any]
 ) -> None:

@@ -28,8 +28,7 @@ def dense(model: Path, data: ClassificationData, training: Training = LONG, **op
 
 def shared(result: Result, *, is_teacher: bool = False, required: bool = False, **spec: Any) -> SharedBaseline:
     info = replace(result.info, spec={**result.info.spec, **spec})
-    resampled = result.history.resampled.get(info.dataset.fingerprint)
-    return SharedBaseline(JOB, info, is_teacher, required, resampled)
+    return SharedBaseline(JOB, info, is_teacher, required, result.history.resampled)
 
 
 def folder_of(result: Result, folder: Path) -> Path:

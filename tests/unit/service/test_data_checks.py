@@ -54,7 +54,7 @@ def test_another_process_finds_what_this_one_finds(
         assert (here.problem is None) == (train == GOOD)
         assert not here.unchecked
     assert here.problem is not None
-    assert here.problem.is_of_train
+    assert here.problem.parameter == "train"
     assert ("maybe" in here.problem.text) == (not discreet)
 
 

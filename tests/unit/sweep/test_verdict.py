@@ -102,3 +102,11 @@ def test_points_that_the_examples_cannot_tell_apart_are_equal() -> None:
     assert "0.50 points below dense, 0.0 MB" in verdict.text, "the mean of seeds has no interval"
     assert "point 2, seed 2: accuracy 0.898, 0.20 points below dense (-1.10 to +0.70)" in verdict.text
     assert "equal" not in verdict.text
+
+
+def test_the_recommendation_says_what_it_reaches_on_the_test_examples() -> None:
+    tested = {"test/accuracy": 0.88, "test_dense/accuracy": 0.9, "test_delta/accuracy": -0.02}
+    one = pruned(1, 0.1, 0.897, 900)
+    verdict = judge(QUESTION, [replace(one, values={**one.values, **tested})], "accuracy")
+    assert verdict.passed, "the search has not seen them"
+    assert verdict.text.endswith("; on the test examples accuracy 0.88, 2.00 points below dense")

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 from tests.unit.workers.job_runs import folders, run
 
 from mvprune.artifact import read_manifest
+from mvprune.data import testing
 from mvprune.v1 import job_pb2
 from mvprune_core import CompressionError, Reason
 from mvprune_workers.events import ProgressEvent
@@ -110,3 +111,24 @@ def test_the_folder_of_an_artifact_is_a_mask(
     before, after = read_manifest(artifact), read_manifest(folders(tmp_path).output)
     assert [layer.nonzero for layer in after.layers] == [layer.nonzero for layer in before.layers]
     assert after.spec["mask_from"]["model"] == str(artifact)
+
+
+def test_a_test_file_or_a_part_of_the_validation_file_is_measured(
+    spec: job_pb2.CompressionSpec, tmp_path: Path, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header, *rows = tiny.validation.read_text().splitlines(keepends=True)
+    file = tiny.train.with_name(f"{tmp_path.name}.tsv")
+    file.write_text("".join([header, *rows[:20]]))
+    spec.dataset.test = server_path(file)
+    run(spec, tmp_path / "file")
+    manifest = read_manifest(folders(tmp_path / "file").output)
+    assert manifest.spec["dataset"]["test"] == server_path(file)
+    assert {"test/accuracy", "test_dense/accuracy", "test_delta_low/accuracy"} <= manifest.metrics.keys()
+
+    spec.dataset.test, spec.dataset.hold_out = "", True
+    monkeypatch.setattr(testing, "HELD_OUT_FROM", len(rows))
+    run(spec, tmp_path / "part")
+    held = read_manifest(folders(tmp_path / "part").output)
+    assert held.dataset.validation_rows == len(rows) // 2 == manifest.dataset.validation_rows // 2
+    assert "test_delta_high/accuracy" in held.metrics
+    assert any("32 of 64 validation examples are held out" in note for note in held.notes)

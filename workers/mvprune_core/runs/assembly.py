@@ -11,8 +11,8 @@ from typing import Any
 from torch import nn
 
 from mvprune.artifact import WEIGHTS_FILE, Accounting, DatasetSource, LayerCount, ResultInfo
-from mvprune.artifact.history import History
-from mvprune.common.metrics import DELTA_HIGH, DELTA_LOW
+from mvprune.artifact.history import History, Resampled
+from mvprune.common.metrics import TESTED, VALIDATION, Names
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.spec.run_options import RunOptions
 from mvprune_core.runs.measurements import Measurement
@@ -22,6 +22,7 @@ from mvprune_core.runs.spec import Spec
 from mvprune_core.runs.stages import Baseline, Folded, Masked
 from mvprune_core.runs.steps import CompressionRun
 from mvprune_core.storing.accounting import account
+from mvprune_core.tasks import Objective
 from mvprune_core.tasks.resampling import interval
 
 
@@ -43,6 +44,7 @@ class Assembly:
         self,
         folded: Folded,
         measured: Measurement,
+        tested: Measurement | None,
         counts: tuple[Accounting, tuple[LayerCount, ...]],
         above_constant: Mapping[str, float],
     ) -> Result:
@@ -51,24 +53,17 @@ class Assembly:
         Args:
             folded: the model as it is stored.
             measured: its evaluation.
+            tested: on the examples to test on; None: there are none.
             counts: of its weights.
             above_constant: the metric of that name, or {}.
         """
-        run, evaluated = self.run.resolved, measured.metrics
-        resampled = self.run.evaluator.resampled(measured)
-        metrics = {f"eval/{name}": value for name, value in evaluated.items()} | dict(above_constant)
+        run, resampled = self.run.resolved, self.run.evaluator.resampled(measured, tested)
+        metrics = self._compared(VALIDATION, run.objective, measured, resampled) | dict(above_constant)
+        if run.test is not None and tested is not None:
+            metrics |= self._compared(TESTED, run.test.objective, tested, resampled)
         phases = [folded.curve.history()]
         if self.baseline is not None:
-            dense = self.baseline.metrics
-            metrics = {f"dense/{name}": value for name, value in dense.items()} | metrics
-            both = evaluated.keys() & dense.keys()
-            metrics |= {f"delta/{name}": evaluated[name] - dense[name] for name in evaluated if name in both}
             phases = [*self.baseline.history, *phases]
-            primary = run.data.task.primary_metric
-            bounds = primary in both and interval(metrics[f"delta/{primary}"], resampled, self.baseline.resampled)
-            if bounds:
-                metrics |= {f"{DELTA_LOW}/{primary}": bounds[0], f"{DELTA_HIGH}/{primary}": bounds[1]}
-        of_dense = {run.data.fingerprint: resampled} if run.density == 1 and resampled is not None else {}
         used = run.used(folded.coding, trimmed=folded.trimmed)
         return Result(
             model=folded.loaded.model,
@@ -76,15 +71,38 @@ class Assembly:
             pruned=folded.pruned,
             info=_info(run, used, metrics, counts, self.run.notes.texts),
             used=used,
-            history=History(tuple(phases), *self.masked.original.after(self.masked.masks.matrices), of_dense),
+            history=History(
+                tuple(phases),
+                *self.masked.original.after(self.masked.masks.matrices),
+                resampled if run.density == 1 else {},
+            ),
             coding=folded.coding,
             base=run.base,
             sample=run.sample,
         )
 
+    def _compared(
+        self, names: Names, objective: Objective, own: Measurement, resampled: Mapping[str, Resampled]
+    ) -> dict[str, float]:
+        """The metrics of an evaluation, those of the dense model, the differences, and the interval of the primary
+        one's."""
+        found = {f"{names.own}/{name}": value for name, value in own.metrics.items()}
+        if self.baseline is None:
+            return found
+        dense = self.baseline.metrics if names is VALIDATION else self.baseline.test
+        found |= {f"{names.dense}/{name}": value for name, value in dense.items()}
+        both = [name for name in own.metrics if name in dense]
+        found |= {f"{names.delta}/{name}": own.metrics[name] - dense[name] for name in both}
+        primary, data = objective.data.task.primary_metric, objective.data.fingerprint
+        if primary in both:
+            samples = (each.get(data) for each in (resampled, self.baseline.resampled))
+            if bounds := interval(found[f"{names.delta}/{primary}"], *samples):
+                found |= {f"{names.low}/{primary}": bounds[0], f"{names.high}/{primary}": bounds[1]}
+        return found
+
     def other_bytes(self, folded: Folded, measured: Measurement) -> int:
         """Bytes of all files of the artifact but the weights; the artifact is written to a temporary folder."""
-        draft = self.result(folded, measured, self.run.count(folded), {})
+        draft = self.result(folded, measured, None, self.run.count(folded), {})
         with TemporaryDirectory(prefix="mvprune-") as folder:
             manifest = draft.write(Path(folder))
             return manifest.total_bytes - (Path(folder) / WEIGHTS_FILE).stat().st_size

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mvprune.artifact import ModelSource, ResultInfo
 from mvprune.artifact.history import Resampled
+from mvprune.common.metrics import TEST
 from mvprune.data.loading import TaskData
 from mvprune_core.base.settings import Settings
 
@@ -26,19 +27,25 @@ class SharedBaseline:
             run with its own baseline.
         required: raise an error if the model cannot be the baseline of this run. If false, the run trains its own
             baseline in this case.
-        resampled: see `History`; None: the differences from the model have no interval.
+        resampled: see `History`; where the data is not among them, the differences from the model have no interval.
     """
 
     name: str
     result: ResultInfo
     is_teacher: bool = False
     required: bool = False
-    resampled: Resampled | None = None
+    resampled: Mapping[str, Resampled] = field(default_factory=dict)
 
     @property
     def metrics(self) -> Mapping[str, float]:
         """The metrics of the dense model without their prefix."""
-        prefix = "eval/"
+        return self._metrics("eval/")
+
+    def test_metrics(self, test: TaskData | None) -> Mapping[str, float]:
+        """Those of data to test on; {} where the model was not measured on it."""
+        return self._metrics(f"{TEST}/") if test is not None and test.fingerprint in self.resampled else {}
+
+    def _metrics(self, prefix: str) -> Mapping[str, float]:
         found = self.result.metrics.items()
         return {name.removeprefix(prefix): value for name, value in found if name.startswith(prefix)}
 

@@ -66,10 +66,29 @@ class Evaluator:
             return measured, []
         return measured, [note_on(replace(doubt, fit=""), "the dense model")]
 
-    def resampled(self, measured: Measurement) -> Resampled | None:
-        """The primary metric of an evaluation on samples of the examples; None where the task has none."""
-        found = self.resolved.objective.sample_metric(measured.predictions)
-        return None if found is None else resampled(*found)
+    def test(self, trained: Trained) -> Measurement | None:
+        """The evaluation of a model on the examples to test on; None where there are none. The phase goes on."""
+        run, test, model = self.resolved, self.resolved.test, trained.loaded.model
+        if test is None:
+            return None
+        check_stop(self.group)
+        with self._examples_counted("evaluating", model, len(test.examples)), self._as_run(trained):
+            found = test.objective.predict(model.to(run.device), test.examples, run.device, self.group)
+        return Measurement(test.objective.measure(found), found)
+
+    def resampled(self, measured: Measurement, tested: Measurement | None) -> dict[str, Resampled]:
+        """The primary metric of evaluations on samples of their examples, by the fingerprints of the data; without
+        those of which the task has none.
+
+        Args:
+            measured: on the validation examples.
+            tested: on those to test on.
+        """
+        test = self.resolved.test
+        pairs = [(self.resolved.objective, measured)]
+        pairs += [(test.objective, tested)] if test is not None and tested is not None else []
+        found = {objective.data.fingerprint: objective.sample_metric(each.predictions) for objective, each in pairs}
+        return {name: resampled(*one) for name, one in found.items() if one is not None}
 
     def measure(self, loaded: Loaded, curve: Curve, step: int) -> Measurement:
         """The evaluation of a model after `step` steps of a phase, which its curve records."""

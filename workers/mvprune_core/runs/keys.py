@@ -63,7 +63,7 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     groups += ["int8 activations"] if spec.rounds else []
     groups += [run.start.sha256] if run.start is not None else []
     options = [run.method.name, repr(run.method), run.density, groups, spec.include, spec.exclude, teacher, mask]
-    baseline = identity(dense, "resampled")
+    baseline = identity(dense, "resampled", run.test and run.test.objective.data.fingerprint)
     return RunKeys(dense, baseline, logits if named else dense, identity(base, settings, exponent, options))
 
 

@@ -34,12 +34,13 @@ from mvprune_core.pruning.structure_kinds import Structure, new_selector, pruned
 from mvprune_core.runs.baselines import SharedBaseline
 from mvprune_core.runs.given_masks import GivenMask, find_mask, load_mask, load_start
 from mvprune_core.runs.precision import Attempt, with_precision
-from mvprune_core.runs.resolved import Request, ResolvedRun, pruned_layers
+from mvprune_core.runs.resolved import Request, ResolvedRun, Test, pruned_layers
 from mvprune_core.runs.spec import Spec
 from mvprune_core.storing.accounting import check_density
 from mvprune_core.storing.positions import can_trim_positions, check_positions, rows_for
 from mvprune_core.storing.reopening import Sample
 from mvprune_core.storing.target_size import CANDIDATES, check_target
+from mvprune_core.tasks import objective_for
 from mvprune_core.tasks.batching import Examples
 from mvprune_core.tasks.probes import probes
 from mvprune_core.training.distillation import Teacher, compare_states
@@ -102,6 +103,12 @@ def resolve(
     tokenizer = tokenizer_digest(student.tokenizer)
     train = cached_examples(cache, objective, data, student, max_length, "train", tokenizer)
     validation = cached_examples(cache, objective, data, student, max_length, "validation", tokenizer)
+    test = None
+    if (tested := getattr(data, "test", None)) is not None:  # data of a plugin may have no such attribute
+        of_test = objective_for(tested)
+        read = cached_examples(cache, of_test, tested, student, max_length, "validation", tokenizer)
+        side = padding_side(student.model, (read, probes(student.tokenizer, max_length)))
+        test = Test(of_test, replace(read, padding_side=side))
     side = padding_side(student.model, (train, validation, probes(student.tokenizer, max_length)))
     train, validation = (replace(split, padding_side=side) for split in (train, validation))
     width, recovers = getattr(student.config, "hidden_size", BASE_WIDTH), start is not None and start.has_head
@@ -151,6 +158,7 @@ def resolve(
         structures=structures,
         selector=selector,
         value_head=_find_value_head(request, student, train, notes),
+        test=test,
     )
 
 

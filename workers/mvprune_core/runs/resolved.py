@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -52,6 +52,13 @@ class Request:
         return self.objective.data
 
 
+class Test(NamedTuple):
+    """Examples to test on, and their objective."""
+
+    objective: Objective
+    examples: Examples
+
+
 @dataclass(frozen=True)
 class ResolvedRun(Request):
     """A request with nothing left to decide. All steps of a run read it; none changes it. A shared baseline is one that
@@ -77,6 +84,7 @@ class ResolvedRun(Request):
         structures: the heads and units, or the layers, that may be removed.
         selector: which weights stay at a density.
         value_head: the layer of the model that training sees in another scale; None: there is none.
+        test: what the result is measured on once; None: nothing.
     """
 
     method: Method
@@ -98,6 +106,7 @@ class ResolvedRun(Request):
     structures: tuple[Structures, ...]
     selector: Selector
     value_head: ValueHead | None
+    test: Test | None
 
     @property
     def dense_steps(self) -> int:

@@ -85,10 +85,12 @@ class Baseline:
 
     Attributes:
         metrics: of the task.
-        resampled: its primary metric on samples of the validation examples; None: not known.
+        resampled: its primary metric on samples of examples, by the fingerprint of their data.
+        test: the metrics on the examples to test on; {}: not measured.
         history: of its training; () if another run trained it.
     """
 
     metrics: Mapping[str, float]
-    resampled: Resampled | None
+    resampled: Mapping[str, Resampled]
+    test: Mapping[str, float]
     history: tuple[Phase, ...] = ()

@@ -97,24 +97,33 @@ class CompressionRun:
         """
         shared = self.resolved.shared_baseline
         if shared is not None:
-            return Baseline(shared.metrics, shared.resampled)
+            test = self.resolved.test
+            of_test = shared.test_metrics(None if test is None else test.objective.data)
+            return Baseline(shared.metrics, shared.resampled, of_test)
         if not self.resolved.has_own_baseline:
             return None
 
         def measure() -> dict[str, Any]:
             dense = self._train_dense()
             measured, notes = self.evaluator.evaluate(dense)
-            facts = {"metrics": measured.metrics, "steps": dense.steps, "curve": dense.curve.state(), "notes": notes}
-            resampled = self.evaluator.resampled(measured)
-            return facts | {"resampled": None if resampled is None else asdict(resampled)}
+            tested = self.evaluator.test(dense)
+            resampled = self.evaluator.resampled(measured, tested)
+            return {
+                "metrics": measured.metrics,
+                "steps": dense.steps,
+                "curve": dense.curve.state(),
+                "notes": notes,
+                "resampled": {name: asdict(one) for name, one in resampled.items()},
+                "test": {} if tested is None else tested.metrics,
+            }
 
         found = self.cache.facts("baselines", self.keys.baseline, measure)
         curve = Curve("dense", self.resolved.dense_steps)
         curve.restore(found["curve"])
         self.callback.on_evaluate("dense", found["steps"], found["metrics"])
         self.notes.add(*found["notes"])
-        resampled = None if found["resampled"] is None else Resampled(**found["resampled"])
-        return Baseline(found["metrics"], resampled, (curve.history(),))
+        resampled = {name: Resampled(**one) for name, one in found["resampled"].items()}
+        return Baseline(found["metrics"], resampled, found["test"], (curve.history(),))
 
     def distillation(self) -> DistillationLoss | None:
         """The loss with the teacher; None without one. Trains the dense model if that is the teacher and must be."""

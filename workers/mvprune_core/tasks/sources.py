@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mvprune.data import testing
 from mvprune.data.loading import Columns, DataError, TaskData, TaskFiles, find_task_files, load_files, load_rows
 from mvprune.data.tasks import Task, get_task
 from mvprune.sources.references import Roots
@@ -23,6 +24,8 @@ def load_task(
     hub_config: str | None = None,
     columns: Columns = Columns(),  # noqa: B008 (immutable)
     data_root: str | Path | None = None,
+    test: str | Path | None = None,
+    hold_out: bool = False,
 ) -> TaskData:
     """Loads and checks the data of a task.
 
@@ -37,6 +40,8 @@ def load_task(
         hub_id, hub_config: a data set on the hub, in place of the task's own.
         columns: names of columns that are not found automatically; those of question answering are fixed.
         data_root: a folder with the tasks' own files; by default the folder in MVPRUNE_DATA.
+        test: a file to measure the result on once, in addition.
+        hold_out: without such a file half of a large validation set is kept for that.
 
     Raises:
         UnknownTask: no task has that name.
@@ -56,8 +61,12 @@ def load_task(
         files = find_task_files(task, root)
     try:
         if files is None:
-            return _from_hub(task, hub_id, hub_config, columns)
-        return load_files(task, files.train, files.validation, columns, more_validation=files.more_validation)
+            data = _from_hub(task, hub_id, hub_config, columns)
+        else:
+            data = load_files(task, files.train, files.validation, columns, more_validation=files.more_validation)
+        if test is not None:
+            data = testing.with_test(data, Path(test), columns)
+        return testing.hold_out(data) if hold_out else data
     except DataError as error:
         raise CompressionError(Reason.INVALID_DATASET, str(error)) from error
 

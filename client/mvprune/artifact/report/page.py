@@ -7,6 +7,7 @@ from html import escape
 
 from mvprune.artifact.card import (
     INTERVAL,
+    OF_TEST,
     SPARSE,
     activations_of,
     flops_in_words,
@@ -19,7 +20,7 @@ from mvprune.artifact.history import History
 from mvprune.artifact.manifest import ResultInfo
 from mvprune.artifact.report.figures import Figure, figures
 from mvprune.artifact.report.html import Row, page, table, text
-from mvprune.common.metrics import LATENCY_RATIO, bounds, bounds_text
+from mvprune.common.metrics import LATENCY_RATIO, bounds, bounds_text, is_tested, measured
 from mvprune.common.units import percent, size
 from mvprune.sources.schemes import shown
 
@@ -48,6 +49,7 @@ def report_page(info: ResultInfo, architecture: str, history: History, *, total_
         "<h2>Metrics</h2>",
         table(("metric", "dense", "pruned", "difference"), _metrics(info), numbers=True),
         *([f"<p>{text(INTERVAL)}</p>"] if bounds(info.metrics, info.primary_metric) else []),
+        *([f"<p>{text(OF_TEST)}</p>"] if is_tested(info.metrics) else []),
         "<h2>Charts</h2>",
         f'<div class="figures">{"".join(_figure(one) for one in figures(info, history))}</div>',
         "<h2>Origin</h2>",
@@ -101,14 +103,13 @@ def _notes(info: ResultInfo) -> str:
 
 
 def _metrics(info: ResultInfo) -> list[Row]:
-    names = sorted((key[5:] for key in info.metrics if key.startswith("eval/")), key=lambda n: n != info.primary_metric)
     rows: list[Row] = []
-    for name in names[:_MAX_ROWS]:
-        values = [info.metrics.get(f"{part}/{name}") for part in ("dense", "eval", "delta")]
+    for names, name, label in measured(info.metrics, info.primary_metric)[:_MAX_ROWS]:
+        values = [info.metrics.get(f"{part}/{name}") for part in (names.dense, names.own, names.delta)]
         signs = ("", "", "+")
         cells = ["" if value is None else f"{value:{sign}.4f}" for value, sign in zip(values, signs, strict=True)]
-        cells[-1] += bounds_text(info.metrics, name)
-        rows.append((name, *cells))
+        cells[-1] += bounds_text(info.metrics, name, names)
+        rows.append((label, *cells))
     return rows
 
 

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mvprune.common.excerpts import with_discreet_errors
-from mvprune.data.loading import Columns, DataError, load_files
+from mvprune.data.loading import Columns, DataError, TaskData, load_files
 from mvprune.data.tasks import get_task
+from mvprune.data.testing import with_test
 from mvprune_service.fair import FairThreads
 
 log = logging.getLogger(__name__)
@@ -49,12 +50,12 @@ class Problem(NamedTuple):
     Attributes:
         path: the file, as it was called when it was read.
         text: with that path.
-        is_of_train: whether it is the file to train on.
+        parameter: train, validation or test, as the dataset's field is called.
     """
 
     path: str
     text: str
-    is_of_train: bool
+    parameter: str
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Files:
         train: to train on.
         validation: to evaluate on.
         more_validation: further files, by the ending of their metrics' names.
+        test: to measure the result on once.
         columns: names of columns.
         discreet: whether errors must not quote the files.
     """
@@ -95,29 +97,34 @@ class Files:
     train: Path
     validation: Path
     more_validation: Mapping[str, Path] = field(default_factory=dict)
+    test: Path | None = None
     columns: Columns = Columns()  # noqa: RUF009 (it is frozen)
     discreet: bool = True
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """All of them."""
-        return (self.train, self.validation, *self.more_validation.values())
+        return (self.train, self.validation, *self.more_validation.values(), *([self.test] if self.test else []))
+
+    def problem(self, error: DataError) -> Problem:
+        """An error in one of them."""
+        path = Path(error.path)
+        parameter = "train" if path == self.train else "test" if path == self.test else "validation"
+        return Problem(str(path), str(error), parameter)
 
 
 def read(files: Files) -> Found:
     """Reads the files."""
-    load = partial(
-        load_files,
-        get_task(files.task),
-        files.train,
-        files.validation,
-        files.columns,
-        more_validation=files.more_validation,
-    )
+
+    def load() -> TaskData:
+        splits = (get_task(files.task), files.train, files.validation, files.columns)
+        found = load_files(*splits, more_validation=files.more_validation)
+        return found if files.test is None else with_test(found, files.test, files.columns)
+
     try:
         data = with_discreet_errors(load, DataError, when=files.discreet)
     except DataError as error:
-        return Found(problem=Problem(str(error.path), str(error), is_of_train=str(error.path) == str(files.train)))
+        return Found(problem=files.problem(error))
     has_pairs = data.task.kind.has_pairs(data)
     return Found((*data.columns, *data.notes), len(data.train), len(data.validation), has_pairs)
 
@@ -149,7 +156,7 @@ class DataChecks:
             owner: the project.
             deadline: of time.monotonic.
         """
-        key = (files.task, files.columns, files.discreet, tuple(files.more_validation), key)
+        key = (files.task, files.columns, files.discreet, tuple(files.more_validation), files.test is None, key)
         is_small = sum(path.stat().st_size for path in files.paths) <= _HERE_BYTES
         own: Future[Found] | None = None
         with self._lock:
@@ -182,6 +189,7 @@ class DataChecks:
             **asdict(files),
             "train": str(files.train),
             "validation": str(files.validation),
+            "test": None if files.test is None else str(files.test),
             "more_validation": {ending: str(path) for ending, path in files.more_validation.items()},
         }
         command = [sys.executable, *_COMMAND]
@@ -238,6 +246,7 @@ def main() -> None:
             **request,
             "train": Path(request["train"]),
             "validation": Path(request["validation"]),
+            "test": request["test"] and Path(request["test"]),
             "more_validation": {ending: Path(path) for ending, path in request["more_validation"].items()},
             "columns": Columns(**request["columns"]),
         }

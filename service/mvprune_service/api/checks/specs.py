@@ -149,7 +149,9 @@ class Checker:
         self._check_revision("job.spec.model_revision", spec.model_revision)
         self._check_mask(spec.locked_mask.mask_from)
         self.violations += check_gates(self._job, task)
-        self._check_max_length(task, spec.training)
+        length = spec.training.max_length
+        if task is not None and spec.training.HasField("max_length") and length < task.kind.min_tokens:
+            self._bad("job.spec.training.max_length", length, f"at least {task.kind.min_tokens} for {task.kind.name}")
         if spec.HasField("teacher"):
             self._check_teacher(spec.teacher)
         self.steps = known_steps(spec.training, task, self._rows)
@@ -282,18 +284,11 @@ class Checker:
             self._add("job.spec.task", str(error))
             return None
 
-    def _check_max_length(self, task: Task | None, training: job_pb2.Training) -> None:
-        if task is not None and training.HasField("max_length") and training.max_length < task.kind.min_tokens:
-            rule = f"at least {task.kind.min_tokens} for {task.kind.name}"
-            self._bad("job.spec.training.max_length", training.max_length, rule)
-
     def _check_data(self, task: Task | None, spec: job_pb2.CompressionSpec) -> None:
         dataset, field = spec.dataset, "job.spec.dataset"
-        columns = Columns(
-            text=dataset.text_column or None,
-            text_pair=dataset.text_pair_column or None,
-            label=dataset.label_column or None,
-        )
+        named = (dataset.text_column, dataset.text_pair_column, dataset.label_column)
+        columns = Columns(*(name or None for name in named))
+        test = self._test_path(f"{field}.test", dataset)
         if dataset.hub_id:
             if dataset.train or dataset.validation:
                 self._bad(f"{field}.hub_id", dataset.hub_id, "unset beside train and validation files")
@@ -306,8 +301,9 @@ class Checker:
             train = self._data_path(f"{field}.train", dataset.train)
             validation = self._data_path(f"{field}.validation", dataset.validation)
             if task and train and validation:
-                self._check_files(task, TaskFiles(train, validation), columns)
-            elif train or validation:  # the other one is elsewhere
+                self._check_files(task, TaskFiles(train, validation), columns, test)
+                return
+            if train or validation:  # the other one is elsewhere
                 self._not_opened(in_words(dataset.train if train else dataset.validation))
         elif task is None:
             return
@@ -316,7 +312,22 @@ class Checker:
         elif self._roots.data is not None:
             found = find_task_files(task, self._roots.data)
             if found and self._are_inside(field, found):
-                self._check_files(task, found, columns)
+                self._check_files(task, found, columns, test)
+                return
+        if test is not None:
+            self._not_opened(in_words(dataset.test))
+
+    def _test_path(self, field: str, dataset: job_pb2.Dataset) -> Path | None:
+        """Where the test file is, if it can be read here."""
+        if not dataset.test:
+            return None
+        if dataset.test in (dataset.train, dataset.validation):
+            rule = "another file than train and validation; give examples that the search has not seen, or leave it out"
+            self._bad(field, in_words(dataset.test), rule)
+            return None
+        if dataset.hold_out:
+            self._bad("job.spec.dataset.hold_out", "true", "unset beside a test file")
+        return self._data_path(field, dataset.test)
 
     def _are_inside(self, field: str, files: TaskFiles) -> bool:
         try:
@@ -354,25 +365,26 @@ class Checker:
             raise InvalidReference(str(NoUpload(reference)))
         return self._uploaded
 
-    def _check_files(self, task: Task, files: TaskFiles, columns: Columns) -> None:
+    def _check_files(self, task: Task, files: TaskFiles, columns: Columns, test: Path | None) -> None:
+        splits = (task.name, files.train, files.validation, files.more_validation)
+        wanted = Files(*splits, test=test, columns=columns, discreet=self._roots.discreet)
         try:
-            found = [check_file(path) for path in files.paths]
+            found = [check_file(path) for path in wanted.paths]
         except DataError as error:
-            self._add_data_error(Problem(str(error.path), str(error), is_of_train=error.path == files.train))
+            self._add_data_error(wanted.problem(error))
             return
         states = tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
-        limits = (expanded_limit(path, one.st_size) for path, one in zip(files.paths, found, strict=True))
+        limits = (expanded_limit(path, one.st_size) for path, one in zip(wanted.paths, found, strict=True))
         if sum(limits) > MAX_CHECKED_BYTES:
             self._not_opened(f"the data, as files of more than {MAX_CHECKED_BYTES >> 20} MiB in total")
             return
-        wanted = Files(
-            task.name, files.train, files.validation, files.more_validation, columns, discreet=self._roots.discreet
-        )
-        given = (self._job.spec.dataset.train, self._job.spec.dataset.validation)
-        key = given if all(map(is_upload, given)) else (files.paths, states)  # the content of an upload never changes
+        dataset = self._job.spec.dataset
+        given = (dataset.train, dataset.validation, *([dataset.test] if dataset.test else []))
+        key = given if all(map(is_upload, given)) else (wanted.paths, states)  # the content of an upload never changes
         checked = self._data.check(wanted, key, owner=self._owner, deadline=self._deadline)
         if checked.unchecked:
-            self._note_unchecked(checked.unchecked)
+            why = checked.unchecked
+            self.notes += (f"the rows of train and validation were not checked: {why}; the worker checks them",)
         elif checked.problem is not None:
             self._add_data_error(checked.problem)
         else:
@@ -380,11 +392,8 @@ class Checker:
             known = checked.rows is not None
             self._rows = Rows(checked.rows or 0, checked.has_pairs, checked.validation) if known else None
 
-    def _note_unchecked(self, why: str) -> None:
-        self.notes += (f"the rows of train and validation were not checked: {why}; the worker checks them",)
-
     def _add_data_error(self, problem: Problem) -> None:
-        name, text = "train" if problem.is_of_train else "validation", problem.text
+        name, text = problem.parameter, problem.text
         given = getattr(self._job.spec.dataset, name)
         if is_upload(given):
             text = text.replace(problem.path, parse(given).name)

@@ -58,11 +58,10 @@ def _of_models(spec: job_pb2.CompressionSpec, roots: Roots) -> Iterator[Path | N
 def _of_data(spec: job_pb2.CompressionSpec, roots: Roots) -> Iterator[Path | None]:
     """The data files; None for data that are not on this machine."""
     dataset = spec.dataset
-    if dataset.train:
-        for reference in (dataset.train, dataset.validation):
-            if is_upload(reference):
-                continue
+    for reference in filter(None, (dataset.train, dataset.validation, dataset.test)):
+        if not is_upload(reference):
             yield None if bucket_path(reference, roots) else resolve_path(reference, roots)
+    if dataset.train:
         return
     files = None
     if roots.data is not None and not dataset.hub_id:

@@ -112,6 +112,8 @@ def plan_sweep(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) ->
     if plan.violations:
         return plan
     spec.gates.extend(gates_of_loss(spec))
+    if spec.HasField("max_loss") and not (spec.base.dataset.test or spec.base.dataset.HasField("hold_out")):
+        spec.base.dataset.hold_out = True  # the best of many points looks better on the examples that chose it
     placed = list(_placed(spec, axes))
     if not placed:
         plan.violations.append(Violation(f"{_SPEC}.exclude", "must leave at least one point, got exclusions of all"))

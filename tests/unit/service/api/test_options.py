@@ -330,6 +330,34 @@ def test_masked_language_models_cannot_be_distilled(tiny: Tiny) -> None:
     assert refused(tiny, **spec, teacher={"none": True}) == {}
 
 
+def test_a_test_file_has_other_examples_and_the_same_form(tiny: Tiny, tmp_path: Path) -> None:
+    near = replace(tiny, train=tmp_path / "train.jsonl", validation=tmp_path / "dev.jsonl")
+    near.train.write_text('{"text": "a", "label": "yes"}\n{"text": "b", "label": "no"}\n')
+    near.validation.write_text('{"text": "c", "label": "yes"}\n')
+    test = tmp_path / "test.jsonl"
+
+    def said(file: Path, **more: Any) -> dict[str, str]:
+        splits = {"train": near.train, "validation": near.validation, "test": file}
+        return refused(near, dataset={name: server_path(path) for name, path in splits.items()} | more)
+
+    remedy = "give examples that the search has not seen, or leave it out"
+    for file in (near.train, near.validation):
+        assert remedy in said(file)["job.spec.dataset.test"]
+    for rows, words in (
+        (near.validation.read_text(), "must have other examples than the validation file, got the same"),
+        ('{"text": "d"}\n', "a column must be the label"),
+        ('{"text": "d", "label": "odd"}\n', "odd"),
+    ):
+        test.write_text(rows)
+        found = said(test)
+        assert list(found) == ["job.spec.dataset.test"]
+        assert words in found["job.spec.dataset.test"]
+    test.write_text('{"text": "d", "label": "no"}\n')
+    assert said(test) == {}
+    assert "unset beside a test file" in said(test, hold_out=True)["job.spec.dataset.hold_out"]
+    assert "job.spec.dataset.test" in said(tmp_path / "absent.jsonl")
+
+
 def test_files_are_read_once(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
 

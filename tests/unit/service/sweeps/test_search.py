@@ -52,6 +52,17 @@ async def test_a_loss_in_points_is_a_gate_of_the_primary_metric(
     sweep = await make(falls_below(0.03)).create(search={}, max_loss=points, base=BASE | {"task": task})
     assert sweep.spec.max_loss == points
     assert [(one.metric, one.min) for one in sweep.spec.gates] == [gate]
+    assert sweep.spec.base.dataset.hold_out, "the point is chosen by the rest of the validation examples"
+
+
+@pytest.mark.parametrize(
+    ("asked", "held"), [({"max_loss": 1.0, "base": BASE | {"dataset": {"hold_out": False}}}, False), (SEARCH, None)]
+)
+async def test_a_search_holds_nothing_out_unasked(
+    make: Callable[[Quality], Gym], asked: dict[str, Any], held: bool | None
+) -> None:
+    dataset = (await make(falls_below(0.03)).create(**{"search": {}, **asked})).spec.base.dataset
+    assert (dataset.hold_out if dataset.HasField("hold_out") else None) is held
 
 
 @pytest.mark.parametrize(("seeds", "passes"), [("MEAN", True), ("WORST", False)])
