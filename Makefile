@@ -114,7 +114,7 @@ bench-heartbeats: setup ## 10,000 stand-in workers and 50 starts a second on Pos
 	PYTHONPATH=. $(BIN)/python tests/perf/bench_heartbeats.py $(ARGS)
 
 .PHONY: bench-sweeps
-bench-sweeps: setup ## sweeps of 1,000 points on SQLite and PostgreSQL: create, list, get, a round of the expander
+bench-sweeps: setup ## sweeps of 1,000 points on SQLite and PostgreSQL: create, list, get, a round of the sweep controller
 	$(BIN)/python tests/perf/bench_sweeps.py $(ARGS)
 
 .PHONY: bench-uploads

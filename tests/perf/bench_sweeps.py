@@ -1,4 +1,4 @@
-"""Sweeps of 1,000 points, on SQLite and PostgreSQL: to create, to list, to get, and a round of the expander.
+"""Sweeps of 1,000 points, on SQLite and PostgreSQL: to create, to list, to get, and a round of the sweep controller.
 
 Run: make bench-sweeps. The service's own functions are called in this process, without gRPC. The best of some calls
 counts. --json FILE writes the figures too.
@@ -28,7 +28,7 @@ from mvprune_migrations import upgrade
 from mvprune_service.api.sweep_creation import SweepCreation
 from mvprune_service.api.sweeps import SweepServicer
 from mvprune_service.changes import Changes
-from mvprune_service.control.expander import Expander
+from mvprune_service.control.sweep_controller import SweepController
 from mvprune_service.db import sweep_records
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.quotas import QueueQuota
@@ -42,7 +42,7 @@ LIMITS = {  # milliseconds
     "list 50 points": 100.0,
     "list 500 points": 100.0,
     "get": 100.0,
-    "a round of the expander": 200.0,
+    "a round of the sweep controller": 200.0,
 }
 
 
@@ -121,17 +121,17 @@ async def measure(url: str, database: str) -> list[Figure]:
         for number in range(1, CALLS):  # the first one is left
             name = f"{PARENT}/sweeps/s{number}"
             await servicer.CancelSweep(sweep_pb2.CancelSweepRequest(name=name), None)
-        expander = Expander(db, QueueQuota(1_000_000))
-        await expander.step()
+        controller = SweepController(db, QueueQuota(1_000_000))
+        await controller.step()
         row = await db.read(sweep_records.sweep_named, SweepName("bench", "s0"))
         assert row is not None
         await db.write(give_results, row.uid)
-        await expander.step()
+        await controller.step()
         for size in (50, 500):
             listed = sweep_pb2.ListSweepPointsRequest(parent=NAME, page_size=size)
             found[f"list {size} points"] = await best(lambda _, listed=listed: servicer.ListSweepPoints(listed, None))
         found["get"] = await best(lambda _: servicer.GetSweep(sweep_pb2.GetSweepRequest(name=NAME), None))
-        found["a round of the expander"] = await best(lambda _: expander.step())
+        found["a round of the sweep controller"] = await best(lambda _: controller.step())
     return [Figure(what, database, milliseconds) for what, milliseconds in found.items()]
 
 

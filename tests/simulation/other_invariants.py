@@ -33,7 +33,7 @@ def check_sweeps(seen: Snapshot) -> None:
 
 
 def check_sweep_change(before: Snapshot, after: Snapshot, *, expands: bool) -> None:
-    """What must be true of every change; `expands`: made by an expander."""
+    """What must be true of every change; `expands`: made by a sweep controller."""
     for uid, old in before.sweeps.items():
         if uid not in after.sweeps:
             assert not expands, f"{old.sweep_id} is lost"

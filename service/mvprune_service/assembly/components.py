@@ -55,13 +55,13 @@ from mvprune_service.assembly.resources import Resources
 from mvprune_service.changes import Changes
 from mvprune_service.config import Settings
 from mvprune_service.control.dispatcher import Dispatcher
-from mvprune_service.control.expander import Expander
 from mvprune_service.control.finalizer import Finalizer
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.log_mover import LogMover
 from mvprune_service.control.loop import Loop, Loops
 from mvprune_service.control.pace import Pace
 from mvprune_service.control.scheduler import Scheduler
+from mvprune_service.control.sweep_controller import SweepController
 from mvprune_service.control.watchdog import Watchdog
 from mvprune_service.db import overview
 from mvprune_service.db.engine.database import Database
@@ -262,7 +262,7 @@ def _schedule(
     connections = ConnectionLimit(listening, limits, known, problems)
     changes, unchanging = resources.changes, Changes()  # the latter wakes no loop before its interval ends
     return (
-        Loop("sweeps", Expander(db, quota).step, changes, _LOOP_SECONDS),
+        Loop("sweeps", SweepController(db, quota).step, changes, _LOOP_SECONDS),
         Loop("scheduler", scheduler.step, changes, _LOOP_SECONDS),
         Loop("dispatcher", dispatcher.step, changes, _LOOP_SECONDS),
         Loop("watchdog", watchdog.step, changes, _LOOP_SECONDS),

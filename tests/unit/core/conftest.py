@@ -123,7 +123,8 @@ def make(model_folder: Path, data: ClassificationData, tmp_path: Path) -> Callab
     """A short compression with some options, and its artifact."""
 
     def run(**options: Any) -> tuple[Any, Path]:
-        result = compress(model_folder, data, density=0.2, training=SHORT, dense_baseline=False, **options)
+        usual: dict[str, Any] = {"density": 0.2, "method": "magnitude", "training": SHORT, "dense_baseline": False}
+        result = compress(model_folder, data, **usual | options)
         result.save(tmp_path / "out")
         return result, tmp_path / "out"
 

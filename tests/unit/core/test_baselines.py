@@ -82,7 +82,7 @@ def test_a_baseline_that_is_not_the_teacher_changes_no_default(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     other = dense(model_folder, data)
-    options: dict[str, Any] = {"density": 0.3, "training": LONG, "dense_baseline": shared(other)}
+    options: dict[str, Any] = {"method": "magnitude", "density": 0.3, "training": LONG, "dense_baseline": shared(other)}
     taught = compress(model_folder, data, teacher=Teacher(folder_of(other, tmp_path / "teacher")), **options)
     assert taught.info.spec["teacher"]["hidden_states"] == 0.0
     alone = compress(model_folder, data, teacher=None, **options)
@@ -108,7 +108,13 @@ def test_a_model_that_cannot_be_the_baseline(
     why = {"pruned": "has the density 0.5", "model": "was trained from another model", "data": "was trained on other"}
     baseline = shared(dense(**({"model": model_folder, "data": data, "training": quick} | others[unlike])))
     heard = Recorder()
-    options: dict[str, Any] = {"density": 0.3, "teacher": None, "training": quick, "callback": heard}
+    options: dict[str, Any] = {
+        "method": "magnitude",
+        "density": 0.3,
+        "teacher": None,
+        "training": quick,
+        "callback": heard,
+    }
     options["method"] = "soft_movement"
     options["dense_baseline"] = replace(baseline, required=required)
     if required:
@@ -151,7 +157,7 @@ def test_other_settings_are_said(
     other = dense(model_folder, data, quick)
     baseline = shared(other, training=other.info.spec["training"] | spec)
     chosen = Training(**({"batch_size": 32, "max_length": 64} | training))
-    options: dict[str, Any] = {"density": 0.3, "teacher": None, "training": chosen, "seed": seed}
+    options: dict[str, Any] = {"method": "magnitude", "density": 0.3, "teacher": None, "training": chosen, "seed": seed}
     result = compress(model_folder, data, dense_baseline=baseline, **options)
     [note] = [note for note in result.notes if "dense metrics" in note]
     expected = f"the dense metrics are those of {JOB}"

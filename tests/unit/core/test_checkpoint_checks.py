@@ -209,7 +209,7 @@ def test_a_head_of_another_size_is_new_with_both_shapes(
 ) -> None:
     folder = save(BertForSequenceClassification(bert_config(num_labels=3)))
     quick = Training(max_steps=5, batch_size=32)
-    result = compress(folder, data, density=0.5, training=quick, dense_baseline=False)
+    result = compress(folder, data, method="magnitude", density=0.5, training=quick, dense_baseline=False)
     result.save(tmp_path / "artifact")
     notes = [note for note in read_manifest(tmp_path / "artifact").notes if note.startswith("new in the model")]
     assert len(notes) == 1
@@ -245,7 +245,14 @@ def test_a_teacher_is_refused_for_what_is_wrong_with_it(bert: Path, data: Classi
         change_weights(teacher, lambda tensors: tensors[WORDS].fill_(float("nan")))
         message = rf"'{teacher}' cannot be used: tensor {WORDS} holds NaN or infinity"
     with pytest.raises(CompressionError, match=message) as raised:
-        compress(student, data, density=0.5, training=Training(max_steps=5), teacher=Teacher(model=teacher))
+        compress(
+            student,
+            data,
+            method="magnitude",
+            density=0.5,
+            training=Training(max_steps=5),
+            teacher=Teacher(model=teacher),
+        )
     assert raised.value.reason is Reason.INVALID_MODEL
 
 

@@ -205,7 +205,7 @@ def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     first, second, third = Phases(), Phases(), Phases()
-    options: dict[str, Any] = {"training": QUICK, "cache": tmp_path}
+    options: dict[str, Any] = {"method": "magnitude", "training": QUICK, "cache": tmp_path}
     soft: dict[str, Any] = options | {"method": "soft_movement", "density": 0.3, "teacher": Teacher()}
     one = compress(model_folder, data, callback=first, **soft)
     assert first.phases == ["loading", "dense", "evaluating", "teaching", "pruning", "evaluating"]
@@ -227,7 +227,7 @@ def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
 def test_by_default_the_dense_baseline_teaches_where_there_is_one(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"training": replace(QUICK, max_steps=10), "cache": tmp_path}
+    options: dict[str, Any] = {"method": "magnitude", "training": replace(QUICK, max_steps=10), "cache": tmp_path}
     default, own, alone = (
         compress(model_folder, data, density=0.3, **teacher, **options)
         for teacher in ({}, {"teacher": Teacher()}, {"teacher": None})
@@ -251,7 +251,12 @@ def test_a_teacher_is_asked_for_what_the_run_trains_on(
     fine_tuned: Path, model_folder: Path, data: ClassificationData, tmp_path: Path, steps: int, taught: int
 ) -> None:
     """400 examples are 12 batches of 32 and one of 16, here among the first three."""
-    options: dict[str, Any] = {"density": 0.3, "training": replace(QUICK, max_steps=steps), "dense_baseline": False}
+    options: dict[str, Any] = {
+        "method": "magnitude",
+        "density": 0.3,
+        "training": replace(QUICK, max_steps=steps),
+        "dense_baseline": False,
+    }
     options |= {"teacher": Teacher(fine_tuned), "cache": tmp_path / "cache"}
     for seed in (0, 1):
         compress(model_folder, data, seed=seed, **options)
@@ -261,7 +266,12 @@ def test_a_teacher_is_asked_for_what_the_run_trains_on(
 
 @pytest.mark.slow
 def test_a_damaged_cache_is_made_anew(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"training": replace(QUICK, max_steps=6), "cache": tmp_path / "cache", "density": 0.3}
+    options: dict[str, Any] = {
+        "method": "magnitude",
+        "training": replace(QUICK, max_steps=6),
+        "cache": tmp_path / "cache",
+        "density": 0.3,
+    }
     one = compress(model_folder, data, teacher=Teacher(), **options)
     files = sorted((tmp_path / "cache").rglob("*.safetensors"))
     assert {file.parent.name for file in files} == {"tokens", "logits", "baselines"}
@@ -273,7 +283,12 @@ def test_a_damaged_cache_is_made_anew(model_folder: Path, data: ClassificationDa
 def test_tokenised_data_is_read_back(
     model_folder: Path, data: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options: dict[str, Any] = {"training": replace(QUICK, max_steps=6), "density": 0.3, "dense_baseline": False}
+    options: dict[str, Any] = {
+        "method": "magnitude",
+        "training": replace(QUICK, max_steps=6),
+        "density": 0.3,
+        "dense_baseline": False,
+    }
     one = compress(model_folder, data, cache=tmp_path, **options)
 
     def tokenize(*args: Any, **kwargs: Any) -> Any:
@@ -290,7 +305,15 @@ def test_tokenised_data_is_read_back(
 
 def test_a_teacher_without_a_head_for_the_task_is_refused(model_folder: Path, data: ClassificationData) -> None:
     with pytest.raises(CompressionError, match=r"^teacher\.model must be fine-tuned for sst2, got ") as raised:
-        compress(model_folder, data, density=0.3, training=QUICK, teacher=Teacher(model_folder), dense_baseline=False)
+        compress(
+            model_folder,
+            data,
+            method="magnitude",
+            density=0.3,
+            training=QUICK,
+            teacher=Teacher(model_folder),
+            dense_baseline=False,
+        )
     assert raised.value.reason is Reason.INVALID_MODEL
 
 
@@ -311,7 +334,12 @@ def _other_words(folder: Path) -> None:
 def test_a_teacher_that_changes_in_its_folder_is_asked_again(
     fine_tuned: Path, model_folder: Path, data: ClassificationData, tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
-    options: dict[str, Any] = {"density": 0.3, "training": replace(QUICK, max_steps=6), "dense_baseline": False}
+    options: dict[str, Any] = {
+        "method": "magnitude",
+        "density": 0.3,
+        "training": replace(QUICK, max_steps=6),
+        "dense_baseline": False,
+    }
     options |= {"teacher": Teacher(fine_tuned), "cache": tmp_path / "cache"}
     phases = []
     for again in (False, False, True):
@@ -351,7 +379,15 @@ def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_trained(
     config = json.loads((fine_tuned / "config.json").read_text())
     (fine_tuned / "config.json").write_text(json.dumps(config | {"id2label": {"0": "cat", "1": "dog"}}))
     with pytest.raises(CompressionError, match="must be fine-tuned"):
-        compress(model_folder, data, density=0.3, training=QUICK, teacher=Teacher(fine_tuned), callback=phases)
+        compress(
+            model_folder,
+            data,
+            method="magnitude",
+            density=0.3,
+            training=QUICK,
+            teacher=Teacher(fine_tuned),
+            callback=phases,
+        )
     assert "dense" not in phases.phases
 
 

@@ -97,7 +97,14 @@ def folder(bert_config: Callable[..., BertConfig], tokenizer: PreTrainedTokenize
 )
 def test_each_kind_of_task_has_a_loss(folder: Path, kind: str, loss: str) -> None:
     result = compress(
-        folder, TASKS[kind], density=0.2, training=SHORT, dense_baseline=False, teacher=None, target_bytes=1_100_000
+        folder,
+        TASKS[kind],
+        method="magnitude",
+        density=0.2,
+        training=SHORT,
+        dense_baseline=False,
+        teacher=None,
+        target_bytes=1_100_000,
     )
     (note,) = [note for note in result.notes if "target_bytes" in note]
     assert f" {loss} " in note.split(";")[0]

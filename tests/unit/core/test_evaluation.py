@@ -74,7 +74,7 @@ def made(model_folder: Path, tmp_path: Path) -> Made:
             file.write_text(write(30, number))
         data = load_task(task, train=files[0], validation=files[1])
         training = Training(max_steps=4, batch_size=4, max_length=24)
-        result = compress(model_folder, data, density=0.5, training=training, dense_baseline=False)
+        result = compress(model_folder, data, method="magnitude", density=0.5, training=training, dense_baseline=False)
         return tmp_path / "out", files[1], result.save(tmp_path / "out")
 
     return make
@@ -196,7 +196,7 @@ def test_a_missing_package_is_told_before_anything_is_trained(
         evaluate(folder, dev)
     data = load_task("text-classification", train=dev, validation=dev)
     with pytest.raises(CompressionError, match="sklearn") as raised:
-        compress(model_folder, data, density=0.5, training=Training(max_steps=10**6))
+        compress(model_folder, data, method="magnitude", density=0.5, training=Training(max_steps=10**6))
     assert raised.value.reason is Reason.MISSING_DEPENDENCY
 
 
@@ -254,6 +254,6 @@ def test_a_model_with_its_classes_in_another_order(
     parquet.write_table(table.replace_schema_metadata(metadata), tmp_path / "rows.parquet")
     data = load_task("text-classification", train=tmp_path / "rows.parquet", validation=tmp_path / "rows.parquet")
     training = Training(max_steps=2, batch_size=4, learning_rate=1e-9, max_length=24)
-    result = compress(save(model), data, density=0.9, training=training)
+    result = compress(save(model), data, method="magnitude", density=0.9, training=training)
     assert result.metrics["dense/accuracy"] == 0.9
     assert result.model.config.id2label == {0: "yes", 1: "no"}

@@ -114,7 +114,9 @@ def test_they_are_in_the_artifact_and_where_it_is_shown(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     training = Training(max_steps=6, batch_size=32, max_length=32)
-    result = compress(model_folder, data, density=0.25, teacher=None, training=training, dense_baseline=False)
+    result = compress(
+        model_folder, data, method="magnitude", density=0.25, teacher=None, training=training, dense_baseline=False
+    )
     result.save(tmp_path / "artifact")
     counts = read_manifest(tmp_path / "artifact").accounting
     width, inner, tokens = 32, 64, 32
@@ -146,7 +148,9 @@ def test_what_cannot_be_counted_is_said_in_words(
 
     monkeypatch.setattr("mvprune_core.runs.steps.count_flops", fails)
     training = Training(max_steps=6, batch_size=32)
-    result = compress(model_folder, data, density=0.25, teacher=None, training=training, dense_baseline=False)
+    result = compress(
+        model_folder, data, method="magnitude", density=0.25, teacher=None, training=training, dense_baseline=False
+    )
     [note] = [note for note in result.notes if "FLOPs" in note]
     assert note == "FLOPs are not counted for BertForSequenceClassification: the result says nothing of them"
 
@@ -155,7 +159,9 @@ def test_manifests_from_before_there_were_flops_still_open(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     training = Training(max_steps=6, batch_size=32)
-    result = compress(model_folder, data, density=0.25, teacher=None, training=training, dense_baseline=False)
+    result = compress(
+        model_folder, data, method="magnitude", density=0.25, teacher=None, training=training, dense_baseline=False
+    )
     result.save(tmp_path / "artifact")
     lines = (tmp_path / "artifact" / "manifest.json").read_text().splitlines(keepends=True)
     old = "".join(line for line in lines if "_flops" not in line).encode()

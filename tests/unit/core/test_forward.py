@@ -99,7 +99,7 @@ def test_a_model_that_depends_on_the_batch_is_refused_before_training(
 ) -> None:
     folder = save(transformers.FNetModel(transformers.FNetConfig(**REFUSED["fnet"])))
     with pytest.raises(CompressionError, match=r"^the outputs of FNetForSequenceClassification .* such as BERT"):
-        compress(folder, data, density=0.5, training=QUICK)
+        compress(folder, data, method="magnitude", density=0.5, training=QUICK)
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_an_artifact_that_depends_on_the_batch_is_not_opened(
     # As before this was looked at, and before the artifact was.
     monkeypatch.setattr("mvprune_core.runs.plan.padding_side", lambda *_: "right")
     monkeypatch.setattr("mvprune_core.storing.reopening.difference", lambda *_: "")
-    compress(folder, data, density=0.5, training=QUICK, dense_baseline=False).save(tmp_path / "out")
+    compress(folder, data, method="magnitude", density=0.5, training=QUICK, dense_baseline=False).save(tmp_path / "out")
     with pytest.raises(ArtifactError, match="must not depend on the rest of its batch"):
         Predictor.open(tmp_path / "out")
     rows = "".join(f"{text}\t{label}\n" for text, label in zip(*(data.train.texts, data.train.labels), strict=True))
@@ -124,7 +124,7 @@ def test_an_artifact_that_depends_on_the_batch_is_not_opened(
 def test_xlnet_answers_alone_as_in_company(
     save: Callable[..., Path], data: ClassificationData, tmp_path: Path, runtime: Any
 ) -> None:
-    result = compress(save(build("xlnet", LEFT["xlnet"])), data, density=0.5, training=QUICK)
+    result = compress(save(build("xlnet", LEFT["xlnet"])), data, method="magnitude", density=0.5, training=QUICK)
     result.save(tmp_path / "out")
     predictor = Predictor.open(tmp_path / "out", runtime=runtime)
     texts = [{"text": text} for text in data.validation.texts[:20]]
@@ -151,7 +151,7 @@ def test_full_attention_of_a_block_sparse_model_is_noted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     folder = save(build("big_bird", RIGHT["big_bird"]))
-    result = compress(folder, data, density=0.5, training=QUICK, dense_baseline=False)
+    result = compress(folder, data, method="magnitude", density=0.5, training=QUICK, dense_baseline=False)
     assert "is block-sparse" in caplog.text
     assert len([note for note in result.notes if "block-sparse" in note]) == 1
     assert result.model.config.attention_type == "original_full"

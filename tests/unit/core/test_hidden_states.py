@@ -123,7 +123,12 @@ def gap(folder: Path, model: nn.Module, objective: Objective, batch: dict[str, T
 def test_hidden_states_come_closer(
     model_folder: Path, data: ClassificationData, objective: Objective, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"training": QUICK, "cache": tmp_path / "cache", "dense_baseline": False}
+    options: dict[str, Any] = {
+        "method": "magnitude",
+        "training": QUICK,
+        "cache": tmp_path / "cache",
+        "dense_baseline": False,
+    }
     exact = {"weight_dtype": "fp32", "embedding_dtype": "fp32"}
     dense = compress(model_folder, data, density=1.0, method="magnitude", **exact, **options)
     teacher = tmp_path / "teacher"
@@ -163,7 +168,9 @@ def test_hidden_states_are_matched_where_examples_are_passed_over_five_times(
     model_folder: Path, few: ClassificationData, steps: int, teacher: Teacher, weight: float
 ) -> None:
     training = Training(max_steps=steps, batch_size=16)
-    result = compress(model_folder, few, density=0.3, teacher=teacher, training=training, dense_baseline=False)
+    result = compress(
+        model_folder, few, method="magnitude", density=0.3, teacher=teacher, training=training, dense_baseline=False
+    )
     assert result.info.spec["teacher"]["hidden_states"] == weight
 
 
@@ -195,7 +202,9 @@ def test_a_teacher_of_another_pretraining_is_not_matched_unasked(
     torch.manual_seed(2)
     teacher = Teacher(save(BertForSequenceClassification(bert_config()), "fine-tuned"))
     training = Training(max_steps=25, batch_size=16)
-    result = compress(model_folder, few, density=0.3, teacher=teacher, training=training, dense_baseline=False)
+    result = compress(
+        model_folder, few, method="magnitude", density=0.3, teacher=teacher, training=training, dense_baseline=False
+    )
     assert result.info.spec["teacher"]["hidden_states"] == 0.0
 
 
@@ -208,7 +217,7 @@ def test_a_model_that_does_not_give_its_hidden_states(
         return whole(self, *inputs, **options)
 
     monkeypatch.setattr(BertForSequenceClassification, "forward", silent)
-    options: dict[str, Any] = {"density": 0.3, "training": Training(max_steps=25, batch_size=16)}
+    options: dict[str, Any] = {"method": "magnitude", "density": 0.3, "training": Training(max_steps=25, batch_size=16)}
     assert compress(model_folder, few, **options).info.spec["teacher"]["hidden_states"] == 0.0
     with pytest.raises(CompressionError, match="it gives no hidden states") as raised:
         compress(model_folder, few, teacher=Teacher(hidden_states=1.0), **options)
@@ -249,5 +258,12 @@ def test_a_teacher_that_is_not_like_the_student_is_refused(
     folder = save(BertForSequenceClassification(bert_config()), "fine-tuned")
     change(folder, bert_config)
     with pytest.raises(CompressionError, match=rf"^teacher\.hidden_states must be 0 .*, got .* {said}") as raised:
-        compress(model_folder, data, density=0.3, training=QUICK, teacher=Teacher(folder, hidden_states=1.0))
+        compress(
+            model_folder,
+            data,
+            method="magnitude",
+            density=0.3,
+            training=QUICK,
+            teacher=Teacher(folder, hidden_states=1.0),
+        )
     assert raised.value.reason is Reason.INVALID_MODEL

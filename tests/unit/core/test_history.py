@@ -150,7 +150,7 @@ def test_a_dense_phase_that_ends_early_is_judged_where_it_ended(
     for _ in "found", "remembered":
         heard = Listener()
         dense, _ = compress(
-            model_folder, data, density=0.2, training=still, cache=tmp_path, callback=heard
+            model_folder, data, method="magnitude", density=0.2, training=still, cache=tmp_path, callback=heard
         ).history.phases
         assert dense.steps == (1, 2, 3, 4)
         assert [one.step for one in dense.evaluations] == [2, 4]
@@ -159,7 +159,7 @@ def test_a_dense_phase_that_ends_early_is_judged_where_it_ended(
 
 @pytest.mark.slow
 def test_interruptions_leave_no_trace(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"density": 0.2, "training": EVALUATED}
+    options: dict[str, Any] = {"method": "magnitude", "density": 0.2, "training": EVALUATED}
     whole = compress(model_folder, data, **options).history
     for phase, step in (("dense", 7), ("pruning", 3), ("pruning", 15)):
         with pytest.raises(Stopped):
@@ -171,7 +171,13 @@ def test_interruptions_leave_no_trace(model_folder: Path, data: ClassificationDa
 def test_a_dense_baseline_from_the_cache_has_its_curve(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"density": 0.2, "training": QUICK, "teacher": Teacher(), "cache": tmp_path / "cache"}
+    options: dict[str, Any] = {
+        "method": "magnitude",
+        "density": 0.2,
+        "training": QUICK,
+        "teacher": Teacher(),
+        "cache": tmp_path / "cache",
+    }
     first = compress(model_folder, data, **options).history
     heard = Listener()
     assert compress(model_folder, data, callback=heard, **options).history == first

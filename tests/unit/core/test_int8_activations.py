@@ -43,7 +43,7 @@ from mvprune_core.training.rounded_layers import RoundedLayers
 
 STEPS = 20
 QUICK = Training(max_steps=STEPS, batch_size=32, learning_rate=5e-3)
-OPTIONS: dict[str, Any] = {"training": QUICK, "dense_baseline": False, "activations": "int8"}
+OPTIONS: dict[str, Any] = {"method": "magnitude", "training": QUICK, "dense_baseline": False, "activations": "int8"}
 EVENTS = Schedule("events", pruning_start=0.2, cooldown=0.4, events=3)
 
 _USUAL = {"vocab_size": 40, "initializer_range": 0.2, "pad_token_id": 0}
@@ -255,7 +255,7 @@ def test_no_sparse_products_replace_rounded_ones(
     artifact = artifact_of(compress(model_folder, data, density=0.25, **OPTIONS), tmp_path / "artifact")
     monkeypatch.setattr(sparse_products, "LEAST_WEIGHTS", 0)
     monkeypatch.setattr(TrainingChoices, "backend", lambda *_: "kernel")
-    result = compress(model_folder, data, method=LockedMask(), mask_from=artifact, **OPTIONS)
+    result = compress(model_folder, data, mask_from=artifact, **OPTIONS | {"method": LockedMask()})
     assert not [note for note in result.notes if "products" in note]
 
 

@@ -73,7 +73,7 @@ def test_a_model_that_is_not_fine_tuned_is_trained_as_usual(model_folder: Path, 
 
 @pytest.mark.slow
 def test_it_is_the_baseline_that_a_student_would_have_of_its_own(fine_tuned: Path, data: ClassificationData) -> None:
-    options: dict[str, Any] = {"density": 0.3, "teacher": None, "training": QUICK}
+    options: dict[str, Any] = {"method": "magnitude", "density": 0.3, "teacher": None, "training": QUICK}
     own = compress(fine_tuned, data, **options)
     for keep, said in ((True, ""), (False, ", which fine-tuned the model again; the model itself was not evaluated")):
         other = compress(fine_tuned, data, method="magnitude", **KEEP | EXACT | {"keep_fine_tuned": keep, "seed": 7})

@@ -43,11 +43,11 @@ def masks_of(model: nn.Module, method: Method | None = None, density: float = 0.
 def test_zeros_stay_zero_under_momentum_and_weight_decay(name: str) -> None:
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(**SMALL))
-    masks = new_masks(model, METHODS[name](), density=0.2, total_steps=60, seed=0)
+    masks = new_masks(model, METHODS[name](), density=0.2, total_steps=30, seed=0)
     optimizer = torch.optim.AdamW(
         [{"params": list(model.parameters()), "lr": 1e-2, "weight_decay": 0.1}, *masks.score_groups()]
     )
-    for step in range(60):
+    for step in range(30):
         model(torch.randint(40, (3, 7)), labels=torch.tensor([0, 1, 1])).loss.backward()
         zeros = [matrix.masked == 0 for matrix in masks.matrices]
         masks.backward()

@@ -55,7 +55,7 @@ def test_it_ends_a_run_at_its_start(
     break_package()
     steps, long = Steps(), Training(max_steps=2000, batch_size=32)
     with pytest.raises(CompressionError, match=SAID) as raised:
-        compress(model_folder, data, density=0.5, training=long, callback=steps)
+        compress(model_folder, data, method="magnitude", density=0.5, training=long, callback=steps)
     assert raised.value.reason is Reason.MISSING_DEPENDENCY
     assert steps.count < 1000, "long before the first evaluation"
 
@@ -77,5 +77,5 @@ def test_it_does_not_matter_to_metrics_that_do_not_use_it(
 ) -> None:
     break_package()
     data = TokenClassificationData(get_task("ner"), LABELS, tagged(60, 1), tagged(20, 2))
-    result = compress(model_folder, data, density=0.5, training=SHORT, dense_baseline=False)
+    result = compress(model_folder, data, method="magnitude", density=0.5, training=SHORT, dense_baseline=False)
     assert "eval/f1" in result.metrics

@@ -56,6 +56,7 @@ def test_positions_that_stand_for_padding_are_not_counted(save: Callable[..., Pa
     result = compress(
         save(RobertaModel(config)),
         ClassificationData(data.task, data.labels, long, data.validation),
+        method="magnitude",
         density=0.5,
         training=Training(max_steps=5, batch_size=200, max_length=128),
         dense_baseline=False,
@@ -74,7 +75,7 @@ def test_a_model_with_one_type_of_text_takes_pairs(
     train, validation = (replace(split, pairs=split.texts) for split in (data.train, data.validation))
     pairs = replace(data, train=train, validation=validation)
     quick = Training(max_steps=5, batch_size=32)
-    compress(folder, pairs, density=0.5, training=quick, dense_baseline=False).save(artifact)
+    compress(folder, pairs, method="magnitude", density=0.5, training=quick, dense_baseline=False).save(artifact)
     assert ("token_type_ids" in open_artifact(artifact).loaded.tokenizer("good", "bad")) == (types == 2)
 
 
@@ -156,7 +157,7 @@ def test_a_model_that_cannot_be_trained_is_refused_before(
 ) -> None:
     recorder = Recorder()
     with pytest.raises(CompressionError, match=message) as raised:
-        compress(save(model()), data, density=0.5, training=training, callback=recorder)
+        compress(save(model()), data, method="magnitude", density=0.5, training=training, callback=recorder)
     assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
     assert recorder.phases == ["loading"]
 
@@ -193,7 +194,7 @@ def test_so_it_is_in_a_teacher_before_anything_is_trained(
 
 
 def test_so_it_is_in_an_artifact(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
-    result = compress(model_folder, data, density=0.5, training=QUICK, dense_baseline=False)
+    result = compress(model_folder, data, method="magnitude", density=0.5, training=QUICK, dense_baseline=False)
     result.tokenizer.add_tokens([f"more{number}" for number in range(20)])
     result.save(tmp_path / "out")
     reason = r"its tokenizer cannot be used: .* must give ids below 40, .* got 49 for 'more19'"

@@ -158,7 +158,12 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
 
 
 def test_another_pattern_is_another_run(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"training": QUICK, "dense_baseline": False, "checkpoint": tmp_path / "c"}
+    options: dict[str, Any] = {
+        "method": "magnitude",
+        "training": QUICK,
+        "dense_baseline": False,
+        "checkpoint": tmp_path / "c",
+    }
     with pytest.raises(Stopped):
         compress(model_folder, data, density=0.5, callback=StopIn("pruning", 10), **options)
     with pytest.warns(RuntimeWarning, match="is of another run"):
@@ -192,7 +197,7 @@ def test_a_run_without_a_density_says_that_it_is_that_of_the_pattern(
     model_folder: Path, data: ClassificationData
 ) -> None:
     note = "the density is 0.5, that of the pattern 2:4"
-    result = compress(model_folder, data, pattern="2:4", training=QUICK, dense_baseline=False)
+    result = compress(model_folder, data, method="magnitude", pattern="2:4", training=QUICK, dense_baseline=False)
     assert note in result.info.notes
     assert (result.info.spec["target_density"], result.info.spec["pattern"]) == (0.5, "2:4")
 
@@ -206,7 +211,7 @@ def test_groups_that_do_not_fill_a_row_are_refused_before_training(
         match=r"pattern must be N:M with an M that divides the rows of every pruned matrix, got 1:3 for "
         r"bert\.encoder\.layer\.0\.attention\.self\.query with rows of 32 weights; take another pattern, or exclude",
     ) as raised:
-        compress(model_folder, data, pattern="1:3", training=QUICK, callback=recorder)
+        compress(model_folder, data, method="magnitude", pattern="1:3", training=QUICK, callback=recorder)
     assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
     assert recorder.phases == ["loading"]
 

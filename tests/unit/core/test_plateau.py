@@ -41,11 +41,11 @@ def test_a_run_that_is_far_too_short_says_so(
     model_folder: Path, data: ClassificationData, save: Callable[..., Path]
 ) -> None:
     short = Training(max_steps=40, batch_size=8, learning_rate=1e-9)
-    result = compress(model_folder, data, density=0.05, training=short, dense_baseline=False)
+    result = compress(model_folder, data, method="magnitude", density=0.05, training=short, dense_baseline=False)
     assert sum("of a constant answer" in note for note in result.notes) == 1
     assert result.metrics["above_constant"] < 1 / math.sqrt(len(data.validation))
     enough = Training(max_steps=120, batch_size=32, learning_rate=5e-3)
-    good = compress(model_folder, data, density=0.3, training=enough, dense_baseline=False)
+    good = compress(model_folder, data, method="magnitude", density=0.3, training=enough, dense_baseline=False)
     assert not any("constant answer" in note or "did not fall" in note for note in good.notes)
     labels = np.bincount(data.validation.labels)
     usual = labels.max() / len(data.validation)

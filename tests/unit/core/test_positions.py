@@ -51,7 +51,12 @@ def test_all_that_reads_the_artifact_agrees(
     family: str, rows: int, request: pytest.FixtureRequest, data: ClassificationData, tmp_path: Path
 ) -> None:
     model = request.getfixturevalue("model_folder" if family == "bert" else "roberta_folder")
-    options: dict[str, Any] = {"density": 0.2, "training": replace(SHORT, max_length=LENGTH), "dense_baseline": False}
+    options: dict[str, Any] = {
+        "method": "magnitude",
+        "density": 0.2,
+        "training": replace(SHORT, max_length=LENGTH),
+        "dense_baseline": False,
+    }
     whole = compress(model, data, **options)
     result = compress(model, data, trim_positions=True, **options)
     before = whole.model.base_model.embeddings.position_embeddings.num_embeddings
@@ -110,8 +115,8 @@ def test_every_family(family: str) -> None:
 
 def test_positions_that_all_inputs_have_stay(model_folder: Path, data: ClassificationData) -> None:
     result = compress(
-        model_folder, data, density=0.2, training=replace(SHORT, max_length=64), dense_baseline=False,
-        trim_positions=True,
+        model_folder, data, method="magnitude", density=0.2, training=replace(SHORT, max_length=64),
+        dense_baseline=False, trim_positions=True,
     )  # fmt: skip
     assert result.model.config.max_position_embeddings == 64
     assert "the positions are not trimmed: inputs of max_length 64 tokens have all 64 of them" in result.notes
@@ -128,7 +133,7 @@ def test_another_architecture_is_refused_before_training(
     monkeypatch.setattr("mvprune_core.storing.positions.TRIMMABLE", ("roberta",))
     monkeypatch.setattr("mvprune_core.runs.steps.CompressionRun.prune", None)
     with pytest.raises(CompressionError, match="trim_positions must be false") as raised:
-        compress(model_folder, data, density=0.2, training=SHORT, trim_positions=True)
+        compress(model_folder, data, method="magnitude", density=0.2, training=SHORT, trim_positions=True)
     assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
 
 

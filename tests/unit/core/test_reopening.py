@@ -22,7 +22,9 @@ from mvprune_core.runs.result import Result
 
 @pytest.fixture
 def result(model_folder: Path, data: ClassificationData) -> Result:
-    return compress(model_folder, data, density=0.5, training=replace(SHORT, max_steps=3), dense_baseline=False)
+    return compress(
+        model_folder, data, method="magnitude", density=0.5, training=replace(SHORT, max_steps=3), dense_baseline=False
+    )
 
 
 def _config(result: Result) -> None:
@@ -75,7 +77,7 @@ def test_what_cannot_be_written_is_refused_before_training(
 
     monkeypatch.setattr(transformers.BertConfig, "save_pretrained", fails)
     with pytest.raises(CompressionError, match=r"cannot be written .*validate_x': the value is wrong") as raised:
-        compress(folder, data, density=0.5, training=SHORT)
+        compress(folder, data, method="magnitude", density=0.5, training=SHORT)
     assert raised.value.reason is Reason.INVALID_MODEL
 
 
@@ -92,7 +94,9 @@ def test_a_tokenizer_gives_ids_and_a_mask(
 ) -> None:
     path = model_folder / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_input_names": names}))
-    result = compress(model_folder, data, density=1.0, training=replace(SHORT, max_steps=3), dense_baseline=False)
+    result = compress(
+        model_folder, data, method="magnitude", density=1.0, training=replace(SHORT, max_steps=3), dense_baseline=False
+    )
     result.save(tmp_path / "out")
     [said] = [text for text in result.notes if text.startswith("model_input_names of the tokenizer must begin with")]
     assert said.endswith(f"it was set to {note}")
@@ -125,7 +129,9 @@ def test_the_form_of_outputs_in_config_json_is_that_of_training(
     folder = save(BertModel(bert_config()))
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
-    result = compress(folder, data, density=0.5, training=replace(SHORT, max_steps=3), dense_baseline=False)
+    result = compress(
+        folder, data, method="magnitude", density=0.5, training=replace(SHORT, max_steps=3), dense_baseline=False
+    )
     result.save(tmp_path / "out")
     assert json.loads((tmp_path / "out" / "config.json").read_text()).get(key) != value
     assert any(f"{key} " in note for note in result.notes) == (key != "use_cache")
@@ -146,7 +152,7 @@ def test_a_value_beyond_fp16_is_named_before_training(
     folder, short = save(model), replace(SHORT, max_steps=3)
     message = rf"tensor {name} must be within the range of fp16 \(65504\), .* got 70000; take {option} bf16 or fp32"
     with pytest.raises(CompressionError, match=message) as raised:
-        compress(folder, data, density=0.5, training=short)
+        compress(folder, data, method="magnitude", density=0.5, training=short)
     assert raised.value.reason is Reason.INVALID_MODEL
     given: dict[str, Any] = {option: "bf16"}
     assert compress(folder, data, density=1.0, keep_fine_tuned=True, **given).metrics

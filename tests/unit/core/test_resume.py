@@ -72,13 +72,19 @@ def test_a_stop_that_comes_too_late_stops_no_other_run(model_folder: Path, data:
         def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
             request_stop()
 
-    options: dict[str, Any] = {"density": 0.2, "training": QUICK, "dense_baseline": False}
+    options: dict[str, Any] = {"method": "magnitude", "density": 0.2, "training": QUICK, "dense_baseline": False}
     first = compress(model_folder, data, callback=Late(), **options)
     assert compress(model_folder, data, **options).metrics == first.metrics
 
 
 def test_a_stop_ends_one_compression_alone(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"density": 0.2, "training": QUICK, "dense_baseline": False, "checkpoint": tmp_path / "c"}
+    options: dict[str, Any] = {
+        "method": "magnitude",
+        "density": 0.2,
+        "training": QUICK,
+        "dense_baseline": False,
+        "checkpoint": tmp_path / "c",
+    }
     with pytest.raises(Stopped):
         compress(model_folder, data, callback=StopIn("pruning", 10), **options)
     steps = Steps()
@@ -89,7 +95,7 @@ def test_a_stop_ends_one_compression_alone(model_folder: Path, data: Classificat
 def test_another_run_does_not_take_the_checkpoint_for_its_own(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"density": 0.2, "training": QUICK, "dense_baseline": False}
+    options: dict[str, Any] = {"method": "magnitude", "density": 0.2, "training": QUICK, "dense_baseline": False}
     with pytest.raises(Stopped):
         compress(model_folder, data, checkpoint=tmp_path / "c", callback=StopIn("pruning", 10), **options)
     other = options | {"training": replace(QUICK, learning_rate=4e-3)}
@@ -100,7 +106,13 @@ def test_another_run_does_not_take_the_checkpoint_for_its_own(
 
 @pytest.mark.slow
 def test_another_number_of_threads_is_another_run(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"density": 0.2, "training": QUICK, "dense_baseline": False, "checkpoint": tmp_path / "c"}
+    options: dict[str, Any] = {
+        "method": "magnitude",
+        "density": 0.2,
+        "training": QUICK,
+        "dense_baseline": False,
+        "checkpoint": tmp_path / "c",
+    }
     with pytest.raises(Stopped):
         compress(model_folder, data, callback=StopIn("pruning", 10), **options)
     torch.set_num_threads(2)
@@ -155,7 +167,7 @@ def test_a_run_that_was_killed_gives_the_same_artifact(
     assert killed.returncode == -signal.SIGKILL, killed.stderr
 
     task = load_task("sst2", train=files[0], validation=files[1])
-    options: dict[str, Any] = {"density": 0.2, "training": QUICK, "dense_baseline": False}
+    options: dict[str, Any] = {"method": "magnitude", "density": 0.2, "training": QUICK, "dense_baseline": False}
     steps = Steps()
     compress(model_folder, task, checkpoint=checkpoint, callback=steps, **options).save(tmp_path / "resumed")
     assert steps.seen == list(range(6, 21)), "nothing that was kept is done again"

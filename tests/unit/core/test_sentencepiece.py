@@ -67,7 +67,7 @@ def test_texts_become_the_pieces_of_the_model(layout: str, folder: Path, data: C
     _, file, _, offset, (first, last) = LAYOUTS[layout]
     artifact = folder.parent / "artifact"
     quick = Training(max_steps=5, batch_size=32)
-    result = compress(folder, data, density=0.5, training=quick, dense_baseline=False)
+    result = compress(folder, data, method="magnitude", density=0.5, training=quick, dense_baseline=False)
     result.save(artifact)
     assert not list(artifact.glob("*.model"))  # a tokenizer.json: who loads it needs no sentencepiece
     pieces = SentencePieceProcessor(model_file=str(folder / file))

@@ -174,7 +174,9 @@ def test_rare_tokens_have_fewer_steps_where_int8_does_not_fit(
 
 def test_positions_are_trimmed_where_nothing_else_fits(save: Callable[..., Path], data: ClassificationData) -> None:
     folder = save(bert(40, 100_000), "long")
-    result = compress(folder, data, density=0.2, training=SHORT, dense_baseline=False, target_bytes=TARGET)
+    result = compress(
+        folder, data, method="magnitude", density=0.2, training=SHORT, dense_baseline=False, target_bytes=TARGET
+    )
     assert result.model.config.max_position_embeddings == 128
     assert result.info.spec["trim_positions"] is True
     assert result.coding == Coding(FP16, FP16, FP16)
@@ -217,7 +219,15 @@ def test_a_target_that_cannot_be_reached_is_refused_before_training(
         target_size.check_target(500, *args, **more)
 
     with pytest.raises(CompressionError, match=r"target_bytes must be at least about .* for this model, got 500B: .*"):
-        compress(model_folder, data, density=0.2, training=SHORT, weight_dtype=dtype, target_bytes=2 * 10**6)
+        compress(
+            model_folder,
+            data,
+            method="magnitude",
+            density=0.2,
+            training=SHORT,
+            weight_dtype=dtype,
+            target_bytes=2 * 10**6,
+        )
 
 
 @pytest.mark.parametrize("options", [{}, {"trim_vocabulary": True}])

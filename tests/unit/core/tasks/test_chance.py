@@ -78,7 +78,9 @@ def test_a_fine_tuned_model_with_swapped_labels_is_in_the_notes(
         def on_note(self, text: str) -> None:
             self.notes.append(text)
 
-    trained = compress(model_folder, data, density=1, training=SETTINGS, dense_baseline=False, callback=Heard())
+    trained = compress(
+        model_folder, data, method="magnitude", density=1, training=SETTINGS, dense_baseline=False, callback=Heard()
+    )
     folder = tmp_path / "swapped"
     trained.model.save_pretrained(folder)
     trained.tokenizer.save_pretrained(folder)
@@ -89,7 +91,7 @@ def test_a_fine_tuned_model_with_swapped_labels_is_in_the_notes(
     first, second = config["id2label"]["0"], config["id2label"]["1"]
     config |= {"id2label": {"0": second, "1": first}, "label2id": {second: 0, first: 1}}
     (folder / "config.json").write_text(json.dumps(config))
-    result = compress(folder, data, density=0.5, training=SETTINGS, callback=Heard())
+    result = compress(folder, data, method="magnitude", density=0.5, training=SETTINGS, callback=Heard())
     assert result.metrics["dense/accuracy"] < 0.5
     found = [note for note in result.notes if "seems to be" in note]
     assert found
@@ -160,6 +162,7 @@ def test_a_named_teacher_that_always_answers_the_same_is_in_the_notes(
     result = compress(
         model_folder,
         data,
+        method="magnitude",
         density=0.5,
         training=Training(max_steps=12, batch_size=32),
         teacher=Teacher(save(teacher, "teacher")),

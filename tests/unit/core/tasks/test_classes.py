@@ -87,7 +87,7 @@ def test_transformers_tags_with_what_had_a_gap(
     with_labels(folder, id2label={"0": "O", "3": "B-X", "7": "B-Y"}, label2id={"O": 0, "B-X": 3, "B-Y": 7})
     split = TaggedSplit([["good", "word1"], ["bad", "word2", "word3"]] * 20, [[1, 0], [2, 0, 0]] * 20)
     tagged = TokenClassificationData(get_task("ner"), ("O", "B-X", "B-Y"), split, split)
-    compress(folder, tagged, density=0.5, training=QUICK).save(tmp_path / "out")
+    compress(folder, tagged, method="magnitude", density=0.5, training=QUICK).save(tmp_path / "out")
     export(tmp_path / "out", tmp_path / "dense", to="dense")
     found = transformers.pipeline("token-classification", model=str(tmp_path / "dense"), ignore_labels=[])("good word1")
     ours = Predictor.open(tmp_path / "out").predict([{"text": "good word1"}])[0]["words"]

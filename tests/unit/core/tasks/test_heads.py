@@ -82,7 +82,7 @@ def test_it_is_trained_with_binary_cross_entropy(one_logit: Callable[..., Path],
         output = found.model(**batch)
     expected = torch.nn.functional.binary_cross_entropy_with_logits(output.logits[:, 0], batch["labels"][:, 0])
     assert output.loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    options: dict[str, Any] = {"teacher": Teacher(), "training": replace(SHORT, max_steps=8)}
+    options: dict[str, Any] = {"method": "magnitude", "teacher": Teacher(), "training": replace(SHORT, max_steps=8)}
     compress(folder, data, density=0.5, **options).save(tmp_path / "out")
     assert all(0 < score < 1 for score in scores(tmp_path / "out"))
 
@@ -118,7 +118,14 @@ def test_an_activation_of_sentence_transformers_stays_and_is_named(
 def test_a_teacher_of_values_does_not_teach_probabilities(one_logit: Callable[..., Path]) -> None:
     teacher = Teacher(Source("t", "", one_logit("teacher", problem_type="regression")))
     with pytest.raises(CompressionError, match=r"outputs that mean the same .* problem_type regression") as raised:
-        compress(one_logit(), values(0.0, 1.0), density=0.5, teacher=teacher, training=Training(max_steps=8))
+        compress(
+            one_logit(),
+            values(0.0, 1.0),
+            method="magnitude",
+            density=0.5,
+            teacher=teacher,
+            training=Training(max_steps=8),
+        )
     assert raised.value.reason is Reason.INVALID_MODEL
 
 
@@ -155,7 +162,7 @@ def test_evaluate_and_exports_have_the_scores_too(
     one_logit: Callable[..., Path], tmp_path: Path, to: Literal["dense", "onnx"]
 ) -> None:
     data = values(0.0, 1.0)
-    options: dict[str, Any] = {"teacher": None, "training": replace(SHORT, max_steps=8)}
+    options: dict[str, Any] = {"method": "magnitude", "teacher": None, "training": replace(SHORT, max_steps=8)}
     compress(one_logit(), data, density=0.5, **options).save(tmp_path / "out")
     rows = [f"{text}\t{value}" for text, value in zip(data.validation.texts, data.validation.labels, strict=True)]
     (tmp_path / "own.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")

@@ -86,7 +86,7 @@ def test_a_model_with_too_few_positions_is_invalid(
         compress(folder, squad, density=0.5, dense_baseline=False)
     assert e.value.reason is Reason.INVALID_MODEL
     with pytest.raises(ValueError, match=r"training\.max_length must be at least 24 for question-answering, got 20"):
-        compress(folder, squad, density=0.5, training=Training(max_length=20), dense_baseline=False)
+        compress(folder, squad, method="magnitude", density=0.5, training=Training(max_length=20), dense_baseline=False)
 
 
 def test_a_teacher_that_cuts_passages_elsewhere_is_refused(

@@ -160,6 +160,7 @@ def test_long_logs_of_an_older_database_are_to_be_moved(engine: Engine) -> None:
     assert found["log_chunks"] == []
 
 
+@pytest.mark.parametrize("new_database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize("revision", REVISIONS[:-1])
 def test_the_way_back_and_forth_loses_nothing_that_both_know(engine: Engine, revision: str) -> None:
     upgrade(engine)

@@ -16,7 +16,7 @@ from mvprune_service.api.sweep_creation import SweepCreation
 from mvprune_service.api.sweeps import SweepServicer
 from mvprune_service.changes import Changes
 from mvprune_service.clock import SECOND, Clock, system_clock
-from mvprune_service.control.expander import Expander
+from mvprune_service.control.sweep_controller import SweepController
 from mvprune_service.db import leases, lifecycle, records, sweep_records, teachers
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
@@ -62,7 +62,7 @@ class Gym:
         self.changes = Changes()
         self.creation = SweepCreation(db, roots or Roots(), capacity_of(executor), max_points=1_000, clock=clock)
         self.servicer = SweepServicer(db, self.changes, self.creation)
-        self.expander = Expander(db, QueueQuota(queue))
+        self.controller = SweepController(db, QueueQuota(queue))
 
     async def create(self, *, sweep_id: str = "s", **given: Any) -> sweep_pb2.Sweep:
         """Creates a sweep of the JSON form of SweepSpec and SweepPolicy."""
@@ -206,7 +206,7 @@ class Gym:
         """
         ran: list[str] = []
         for _ in range(rounds):
-            await self.expander.step()
+            await self.controller.step()
             row = await self.db.read(sweep_records.sweep_named, SweepName("p", sweep_id))
             assert row is not None
             if row.state in ENDED:

@@ -1,4 +1,4 @@
-"""Two expanders over one database, users and workers, one write at a time, with the invariants checked after each."""
+"""Two sweep controllers over one database, users and workers, one write at a time, and the invariants after each."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _state(point: Row[Any], seen: Snapshot) -> PointState:
 
 
 def check_change(before: Snapshot, after: Snapshot, *, expands: bool) -> None:
-    """What must be true of every change; `expands`: made by an expander."""
+    """What must be true of every change; `expands`: made by a sweep controller."""
     for uid, old in before.sweeps.items():
         new = after.sweeps.get(uid)
         if new is None:
@@ -158,7 +158,7 @@ def check_change(before: Snapshot, after: Snapshot, *, expands: bool) -> None:
 
 
 class Server:
-    """One server's expander and API."""
+    """One server's controller and API."""
 
     def __init__(self, url: str, clock: TestClock) -> None:
         self._url, self._clock = url, clock
@@ -168,12 +168,12 @@ class Server:
         """Makes new objects of everything."""
         self.db = GatedDatabase(self._url, self._clock)
         gym = Gym(self.db, ScriptedExecutor(), queue=_QUEUE, clock=self._clock)
-        self.expander, self.servicer = gym.expander, gym.servicer
+        self.controller, self.servicer = gym.controller, gym.servicer
 
 
 @dataclass(frozen=True)
 class Doing:
-    """A step of an expander, or a call, that has begun."""
+    """A step of a sweep controller, or a call, that has begun."""
 
     plane: int
     what: str
@@ -224,13 +224,13 @@ class World:
         await self._do(plane, request.request_id, call, faults)
 
     async def step(self, plane: int, faults: Sequence[Fault], *, leave: bool) -> None:
-        """A round of an expander; with `leave`, only as many writes of it as there are faults."""
-        await self._do(plane, "expander", self.planes[plane].expander.step, faults, leave=leave)
+        """A round of a sweep controller; with `leave`, only as many writes of it as there are faults."""
+        await self._do(plane, "controller", self.planes[plane].controller.step, faults, leave=leave)
 
     async def both(self) -> None:
-        """Rounds of all expanders at the same time."""
+        """Rounds of all sweep controllers at the same time."""
         before = self._now
-        await asyncio.gather(*(server.expander.step() for server in self.planes))
+        await asyncio.gather(*(server.controller.step() for server in self.planes))
         self._look(before, expands=True)
 
     async def crash(self, plane: int) -> None:
@@ -345,7 +345,7 @@ class World:
     async def _write(self, doing: Doing, fault: Fault) -> None:
         before = self._now
         await doing.activity.write(fault)
-        self._look(before, expands=doing.what == "expander")
+        self._look(before, expands=doing.what == "controller")
 
     def _look(self, before: Snapshot, *, expands: bool = False) -> None:
         self._now = after = take(self.db)

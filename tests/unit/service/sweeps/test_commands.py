@@ -96,10 +96,10 @@ async def test_validation_counts_what_creation_makes_and_stores_nothing(gym: Gym
 
 async def test_a_pause_lets_live_jobs_end_and_creates_none(gym: Gym) -> None:
     await gym.create(**ALONE, policy={"parallel": 2})
-    await gym.expander.step()
+    await gym.controller.step()
     assert (await ask(gym, "PauseSweep")).state == sweep_pb2.Sweep.PAUSED
     await gym.succeed("s-0001")
-    await gym.expander.step()
+    await gym.controller.step()
     assert await gym.states() == ["SUCCEEDED", "QUEUED", "PENDING", "PENDING"]
     assert (await gym.points())[0].metrics["eval/accuracy"] == 0.9
     assert (await ask(gym, "ResumeSweep")).state == sweep_pb2.Sweep.ACTIVE
@@ -110,11 +110,11 @@ async def test_a_pause_lets_live_jobs_end_and_creates_none(gym: Gym) -> None:
 
 async def test_cancel_skips_what_has_no_job_and_ends_what_is_live(gym: Gym) -> None:
     await gym.create(axes=AXES, policy={"parallel": 2})
-    await gym.expander.step()
+    await gym.controller.step()
     assert (await ask(gym, "CancelSweep", reason="enough")).state == sweep_pb2.Sweep.CANCELLING
     assert (await ask(gym, "CancelSweep")).state == sweep_pb2.Sweep.CANCELLING
-    await gym.expander.step()
-    await gym.expander.step()
+    await gym.controller.step()
+    await gym.controller.step()
     points = await gym.points()
     assert await gym.states() == ["CANCELLED", "CANCELLED", "SKIPPED", "SKIPPED"]
     assert {point.state_reason for point in points[2:]} == {"SWEEP_CANCELLED"}
@@ -130,52 +130,52 @@ async def test_a_paused_sweep_is_cancelled(gym: Gym) -> None:
     await gym.create(**ALONE)
     await ask(gym, "PauseSweep")
     await ask(gym, "CancelSweep")
-    await gym.expander.step()
+    await gym.controller.step()
     assert await gym.state() == "CANCELLED"
     assert await gym.states() == ["SKIPPED"] * 4
 
 
 async def test_a_cancelled_sweep_waits_for_jobs_that_stop_and_a_whole_result_wins(gym: Gym) -> None:
     await gym.create(**ALONE, policy={"parallel": 2})
-    await gym.expander.step()
+    await gym.controller.step()
     fence = await gym.start("s-0001")
     other = await gym.start("s-0002")
     await ask(gym, "CancelSweep")
-    await gym.expander.step()
-    await gym.expander.step()
+    await gym.controller.step()
+    await gym.controller.step()
     assert (await gym.states(), await gym.state()) == (["RUNNING", "RUNNING", "SKIPPED", "SKIPPED"], "CANCELLING")
     await gym.finish("s-0001", fence)
     await gym.stopped(other)
-    await gym.expander.step()
+    await gym.controller.step()
     assert (await gym.states(), await gym.state()) == (["SUCCEEDED", "CANCELLED", "SKIPPED", "SKIPPED"], "CANCELLED")
     assert (await gym.get()).recommendation.point == 1
 
 
 async def test_a_baseline_that_other_jobs_wait_for_goes_on(gym: Gym) -> None:
     await gym.create(axes=AXES, policy={"parallel": 1})
-    await gym.expander.step()
+    await gym.controller.step()
     spec = job_pb2.CompressionSpec.FromString((await gym.points_rows())[0].spec)
     spec.target_density = 0.77
     new = lifecycle.NewJob("p", "outside", spec, job_pb2.ExecutionPolicy(max_attempts=1), creator="somebody")
     await gym.db.write(lambda tx: lifecycle.create(tx, teachers.with_teacher(tx, new), actor="somebody"))
     assert await baselines(gym) == ["QUEUED"]
     await ask(gym, "CancelSweep")
-    await gym.expander.step()
-    await gym.expander.step()
+    await gym.controller.step()
+    await gym.controller.step()
     assert (await gym.state(), await baselines(gym)) == ("CANCELLED", ["QUEUED"])
 
 
 async def test_a_sweep_ends_after_the_baseline_that_it_cancels(gym: Gym) -> None:
     await gym.create(axes=AXES, policy={"parallel": 4})
-    await gym.expander.step()
+    await gym.controller.step()
     (teacher,) = [job.job_id for job in await gym.queued()]
     fence = await gym.start(teacher)
     await ask(gym, "CancelSweep")
     for _ in range(3):
-        await gym.expander.step()
+        await gym.controller.step()
     assert (await gym.state(), await baselines(gym)) == ("CANCELLING", ["CANCELLING"])
     await gym.stopped(fence)
-    await gym.expander.step()
+    await gym.controller.step()
     assert (await gym.state(), await baselines(gym)) == ("CANCELLED", ["CANCELLED"])
 
 
@@ -199,15 +199,15 @@ async def test_a_retry_runs_only_what_is_missing(gym: Gym) -> None:
 
 async def test_a_retry_after_cancel_runs_the_rest(gym: Gym) -> None:
     await gym.create(axes=AXES, policy={"parallel": 1})
-    await gym.expander.step()
+    await gym.controller.step()
     await gym.resolve()
     await gym.succeed((await gym.queued())[0].job_id)
     await gym.resolve()
     await gym.succeed("s-0001")
-    await gym.expander.step()
+    await gym.controller.step()
     await ask(gym, "CancelSweep")
     for _ in range(2):
-        await gym.expander.step()
+        await gym.controller.step()
     assert await gym.states() == ["SUCCEEDED", "CANCELLED", "SKIPPED", "SKIPPED"]
     await ask(gym, "RetrySweep")
     assert await gym.run() == ["s-0002", "s-0003", "s-0004"]
@@ -216,7 +216,7 @@ async def test_a_retry_after_cancel_runs_the_rest(gym: Gym) -> None:
 
 async def test_a_failed_baseline_fails_no_further_batch_and_is_retried_first(gym: Gym) -> None:
     await gym.create(axes=AXES, policy={"parallel": 2})
-    await gym.expander.step()
+    await gym.controller.step()
     (teacher,) = await gym.queued()
     await gym.fail(teacher.job_id)
     await gym.resolve()
@@ -233,7 +233,7 @@ async def test_a_failed_baseline_fails_no_further_batch_and_is_retried_first(gym
 
 async def test_a_retry_trains_a_baseline_that_was_deleted(gym: Gym) -> None:
     await gym.create(axes=AXES[:1], policy={"parallel": 4})
-    await gym.expander.step()
+    await gym.controller.step()
     (teacher,) = await gym.queued()
     await gym.fail(teacher.job_id)
     await gym.resolve()
@@ -249,12 +249,12 @@ async def test_a_retry_trains_a_baseline_that_was_deleted(gym: Gym) -> None:
 async def test_a_retry_goes_on_with_what_the_budget_left_of_a_retry(gym: Gym, clock: TestClock) -> None:
     """A point whose job was to run again, and was skipped then, has a job all the same."""
     await gym.create(**ALONE, policy={"max_runtime": "100s"})
-    await gym.expander.step()
+    await gym.controller.step()
     await gym.cancel_job("s-0001")
     await gym.run()
     await ask(gym, "RetrySweep")
     clock.pass_seconds(101)
-    await gym.expander.step()
+    await gym.controller.step()
     assert (await gym.states())[0] == "SKIPPED"
     assert (await gym.get()).state_reason == "BUDGET_USED"
     await ask(gym, "RetrySweep")
@@ -306,15 +306,15 @@ async def test_an_extension_that_only_validates_is_refused_as_one_that_is_stored
 
 async def test_the_policy_changes_while_the_sweep_is_active(gym: Gym) -> None:
     await gym.create(**ALONE, policy={"parallel": 1, "max_failed": 3})
-    await gym.expander.step()
+    await gym.controller.step()
     assert await gym.states() == ["QUEUED", "PENDING", "PENDING", "PENDING"]
     changed = await ask(gym, "UpdateSweepPolicy", policy={"parallel": 3}, updateMask="parallel,maxFailed")
     assert (changed.policy.parallel, changed.policy.HasField("max_failed")) == (3, False)
-    await gym.expander.step()
+    await gym.controller.step()
     assert await gym.states() == ["QUEUED", "QUEUED", "QUEUED", "PENDING"]
     await ask(gym, "UpdateSweepPolicy", policy={"parallel": 1})
     await gym.succeed("s-0001")
-    await gym.expander.step()
+    await gym.controller.step()
     assert await gym.states() == ["SUCCEEDED", "QUEUED", "QUEUED", "PENDING"], "those that are live go on"
 
 

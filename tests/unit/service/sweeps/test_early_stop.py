@@ -40,22 +40,22 @@ async def evaluated(gym: Gym, job_id: str, metrics: Mapping[int, float]) -> None
 async def test_a_run_that_cannot_win_is_cancelled_and_not_run_again(db: Database, executor: ScriptedExecutor) -> None:
     gym = Gym(db, executor, lambda spec: 0.9)
     await gym.create(base=TRAINED, axes=AXES, policy={"parallel": 3, "earlyStop": True})
-    await gym.expander.step()
+    await gym.controller.step()
     for job_id in ("s-0001", "s-0002"):
         fence = await gym.start(job_id)
         await evaluated(gym, job_id, {60: 0.88, 80: 0.89, STEPS: 0.9})
         await gym.finish(job_id, fence)
     fence = await gym.start("s-0003")
     await evaluated(gym, "s-0003", {50: 0.2, 60: 0.88})  # at step 60 it is as good as the others were
-    await gym.expander.step()
-    await gym.expander.step()
+    await gym.controller.step()
+    await gym.controller.step()
     assert await gym.states() == ["SUCCEEDED", "SUCCEEDED", "RUNNING"]
     assert (await gym.job("s-0003")).state.value == "RUNNING"
     await evaluated(gym, "s-0003", {80: 0.7})
-    await gym.expander.step()
+    await gym.controller.step()
     assert (await gym.job("s-0003")).state.value == "CANCELLING"
     await gym.stopped(fence)
-    await gym.expander.step()
+    await gym.controller.step()
     point = (await gym.points())[2]
     assert (point.state, point.state_reason) == (point.SKIPPED, "STOPPED_EARLY")
     assert await gym.state() == "SUCCEEDED"

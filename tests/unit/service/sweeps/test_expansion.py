@@ -40,13 +40,13 @@ async def job_of_a_user(gym: Gym, job_id: str, **spec: Any) -> None:
 
 async def test_too_many_failures_let_the_live_ones_run(gym: Gym) -> None:
     await gym.create(**ALONE, policy={"parallel": 2, "max_failed": 0})
-    await gym.expander.step()
+    await gym.controller.step()
     await gym.fail("s-0001")
-    await gym.expander.step()
+    await gym.controller.step()
     assert await gym.states() == ["FAILED", "QUEUED", "SKIPPED", "SKIPPED"]
     assert (await gym.state(), (await gym.get()).state_reason) == ("ACTIVE", "TOO_MANY_FAILURES")
     await gym.succeed("s-0002")
-    await gym.expander.step()
+    await gym.controller.step()
     done = await gym.get()
     assert (done.state, done.state_reason) == (done.FAILED, "TOO_MANY_FAILURES")
     assert done.recommendation.point == 2
@@ -55,41 +55,41 @@ async def test_too_many_failures_let_the_live_ones_run(gym: Gym) -> None:
 async def test_too_many_failures_stop_the_live_ones_and_their_baseline(gym: Gym) -> None:
     axes = [*AXES[:1], {"parameter": "seed", "values": [0, 1]}]
     await gym.create(axes=axes, policy={"parallel": 4, "max_failed": 0, "on_failure": "STOP"})
-    await gym.expander.step()
+    await gym.controller.step()
     first, second = [job.job_id for job in await gym.queued()]
     fence = await gym.start(second)
     await gym.fail(first)
     await gym.resolve()
-    await gym.expander.step()
+    await gym.controller.step()
     assert sorted(await gym.states()) == ["CANCELLED"] * 2 + ["FAILED"] * 2 + ["SKIPPED"] * 4
     assert (await gym.job(second)).state == "CANCELLING"
-    await gym.expander.step()
+    await gym.controller.step()
     assert await gym.state() == "ACTIVE", "what it created has not ended"
     await gym.stopped(fence)
-    await gym.expander.step()
+    await gym.controller.step()
     done = await gym.get()
     assert (done.state, done.state_reason) == (done.FAILED, "TOO_MANY_FAILURES")
 
 
 async def test_the_budget_in_hours_ends_it(gym: Gym, clock: TestClock) -> None:
     await gym.create(**ALONE, policy={"parallel": 1, "max_runtime": "3600s"})
-    await gym.expander.step()
+    await gym.controller.step()
     clock.pass_seconds(3599)
     await gym.succeed("s-0001")
-    await gym.expander.step()
+    await gym.controller.step()
     clock.pass_seconds(2)
-    await gym.expander.step()
+    await gym.controller.step()
     assert await gym.states() == ["SUCCEEDED", "QUEUED", "SKIPPED", "SKIPPED"]
     assert {point.state_reason for point in (await gym.points())[2:]} == {"BUDGET_USED"}
     await gym.succeed("s-0002")
-    await gym.expander.step()
+    await gym.controller.step()
     done = await gym.get()
     assert (done.state, done.state_reason) == (done.SUCCEEDED, "BUDGET_USED")
 
 
 async def test_the_budget_in_gpu_hours_counts_all_attempts(gym: Gym, clock: TestClock) -> None:
     await gym.create(axes=AXES, policy={"parallel": 1, "max_gpu_hours": 1.0})
-    await gym.expander.step()
+    await gym.controller.step()
     gym.gpus = 2.0
     (teacher,) = await gym.queued()
     fence = await gym.start(teacher.job_id)
@@ -99,11 +99,11 @@ async def test_the_budget_in_gpu_hours_counts_all_attempts(gym: Gym, clock: Test
     fence = await gym.start("s-0001")
     clock.pass_seconds(790)
     await gym.finish("s-0001", fence)
-    await gym.expander.step()
+    await gym.controller.step()
     assert (await gym.states())[1] == "QUEUED", "2 GPUs in 1,790 s are less than an hour"
     await gym.start("s-0002")
     clock.pass_seconds(11)
-    await gym.expander.step()
+    await gym.controller.step()
     assert await gym.states() == ["SUCCEEDED", "RUNNING", "SKIPPED", "SKIPPED"]
     cost = (await gym.get()).cost
     assert cost.gpu_hours == pytest.approx(2 * 1801 / 3600, rel=0.01)
@@ -114,7 +114,7 @@ async def test_a_full_queue_is_waited_for(db: Database, executor: ScriptedExecut
     gym = Gym(db, executor, queue=3)
     await job_of_a_user(gym, "other")
     await gym.create(axes=AXES)
-    await gym.expander.step()
+    await gym.controller.step()
     sweep = await gym.get()
     assert (sweep.state, sweep.state_reason) == (sweep.ACTIVE, "WAITING_FOR_QUOTA")
     assert sweep.counts.queued == 1, "a student and its baseline"
@@ -142,10 +142,10 @@ async def test_a_teacher_that_failed_holds_up_no_other_sweep(gym: Gym) -> None:
     await gym.create(base=BASE | {"teacher": {"job": "teacher"}}, axes=AXES)
     await gym.fail("teacher")
     await gym.create(sweep_id="other", **ALONE)
-    await gym.expander.step()
+    await gym.controller.step()
     assert (await gym.job("other-0001")).state == "QUEUED"
     assert await gym.states() == ["SKIPPED"] * 4
-    await gym.expander.step()
+    await gym.controller.step()
     assert await gym.state() == "FAILED"
     assert {point.state_reason for point in await gym.points()} == {"TEACHER_FAILED"}
 
@@ -156,7 +156,7 @@ async def test_points_are_pinned_to_the_artifacts_of_their_masks(gym: Gym, db: D
         await gym.succeed(job_id)
     points = [{"mask_from": "job:a", "density": 0.1}, {"mask_from": "job:b", "density": 0.2, "rewind": 0.1}]
     await gym.create(**ALONE | {"axes": []}, points=[*points, {"density": 0.3}], policy={"parallel": 1})
-    await gym.expander.step()
+    await gym.controller.step()
     mask = (await spec_of(gym, "s-0001")).locked_mask.mask_from
     assert mask.job == "projects/p/jobs/a"
     assert mask.artifact == f"projects/p/artifacts/{(await gym.job('a')).artifact_sha256}"
@@ -173,7 +173,7 @@ async def spec_of(gym: Gym, job_id: str) -> job_pb2.CompressionSpec:
 
 async def test_a_child_that_its_user_cancels_or_deletes_is_not_made_again(gym: Gym) -> None:
     await gym.create(**ALONE, policy={"parallel": 2})
-    await gym.expander.step()
+    await gym.controller.step()
     await gym.cancel_job("s-0001")
     await gym.cancel_job("s-0002")
 
@@ -234,7 +234,7 @@ async def test_a_reused_result_stays_when_its_job_is_deleted(reuse: Reuse) -> No
     await reuse.create("first")
     await gym.run(sweep_id="first")
     await reuse.create("s")
-    await gym.expander.step()
+    await gym.controller.step()
     await gym.servicer.DeleteSweep(sweep_pb2.DeleteSweepRequest(name="projects/p/sweeps/first"), None)
     assert (await gym.states())[:2] == ["SUCCEEDED"] * 2
 
@@ -264,7 +264,7 @@ async def test_without_being_asked_nothing_is_reused(gym: Gym) -> None:
 
 async def test_a_failed_point_says_why(gym: Gym) -> None:
     await gym.create(**ALONE)
-    await gym.expander.step()
+    await gym.controller.step()
     await gym.fail("s-0001", FailureReason.NAN_LOSS)
     point = (await gym.points())[0]
     assert (point.state_reason, point.failure.message) == ("NAN_LOSS", "it went astray")
@@ -272,9 +272,9 @@ async def test_a_failed_point_says_why(gym: Gym) -> None:
 
 async def test_a_round_that_would_change_nothing_writes_nothing(gym: Gym, monkeypatch: pytest.MonkeyPatch) -> None:
     await gym.create(**ALONE, policy={"parallel": 1})
-    await gym.expander.step()
+    await gym.controller.step()
     fence = await gym.start("s-0001")
-    await gym.expander.step()
+    await gym.controller.step()
     steps = 0
     write = gym.db.write
 
@@ -285,11 +285,11 @@ async def test_a_round_that_would_change_nothing_writes_nothing(gym: Gym, monkey
 
     monkeypatch.setattr(gym.db, "write", counted)
     for _ in range(5):
-        await gym.expander.step()
+        await gym.controller.step()
     assert steps == 0
     await gym.finish("s-0001", fence)
-    await gym.expander.step()
+    await gym.controller.step()
     assert (steps, (await gym.job("s-0002")).state.value) == (1, "QUEUED")
     await gym.servicer.PauseSweep(sweep_pb2.PauseSweepRequest(name=NAME), None)
-    await gym.expander.step()
+    await gym.controller.step()
     assert steps == 2, "a command is seen at once"

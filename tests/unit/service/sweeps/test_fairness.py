@@ -33,7 +33,7 @@ async def test_a_single_job_waits_for_no_more_than_one_run_of_a_child(
 
     async def play() -> None:
         """One job ends, and another one starts in its place."""
-        await gym.expander.step()
+        await gym.controller.step()
         await scheduler.step()
         live = [job for job in await gym.jobs() if job.state is JobState.STARTING]
         started.extend(sorted(job.job_id for job in live if job.job_id not in started))

@@ -158,7 +158,7 @@ async def test_a_density_that_cannot_be_reached_is_a_miss(make: Callable[[Qualit
 async def test_another_failure_ends_that_combination_only(make: Callable[[Quality], Gym]) -> None:
     gym = make(falls_below(0.1))
     await gym.create(**SEARCH, axes=METHODS)
-    await gym.expander.step()
+    await gym.controller.step()
     first, second = await gym.points()
     ran = await gym.run(failing=(first.job.rpartition("/")[2],))
     points = await gym.points()
@@ -198,7 +198,7 @@ async def test_noise_ends_in_a_density_that_was_measured_and_passed(make: Callab
 async def test_a_search_whose_budget_is_used_ends(make: Callable[[Quality], Gym], clock: Any) -> None:
     gym = make(falls_below(0.1))
     await gym.create(**SEARCH, policy={"max_runtime": "100s"})
-    await gym.expander.step()
+    await gym.controller.step()
     await gym.resolve()
     await gym.succeed((await gym.queued())[0].job_id)
     await gym.resolve()

@@ -1,8 +1,8 @@
 """Sweeps against servers that stop between any two writes: a stateful model on a clock of its own.
 
-In each example hypothesis makes up sweeps and what happens: rounds of two expanders, whole, write by write or at the
-same time, commands of users, jobs that start, end and fail, crashes, faults of the database. The invariants are checked
-after every write. In the end every sweep must end. MVPRUNE_MODEL_EXAMPLES: as in test_model.py.
+In each example hypothesis makes up sweeps and what happens: rounds of two sweep controllers, whole, write by write or
+at the same time, commands of users, jobs that start, end and fail, crashes, faults of the database. The invariants are
+checked after every write. In the end every sweep must end. MVPRUNE_MODEL_EXAMPLES: as in test_model.py.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ async def test_all_runs_of_a_study_in_blocks_have_the_pattern(gym: Gym) -> None:
 async def test_without_rewinding_a_random_mask_applies_from_the_first_step(gym: Gym) -> None:
     await gym.create(**ROUNDS)
     [point] = [point for point in await gym.points() if point.method == "random"]
-    await gym.expander.step()
+    await gym.controller.step()
     spec = await spec_of(gym, f"s-{point.number:04d}")
     assert spec.random.schedule.HasField("pruning_start")
     assert spec.random.schedule.pruning_start == 0
@@ -119,7 +119,7 @@ async def test_without_rewinding_a_random_mask_applies_from_the_first_step(gym: 
 
 async def test_the_training_may_have_an_exponent_of_its_own(gym: Gym) -> None:
     await gym.create(**ROUNDS | {"base": BASE | {"training": {"lr_density_exponent": 1}}})
-    await gym.expander.step()
+    await gym.controller.step()
     assert (await spec_of(gym, "s-0001")).training.lr_density_exponent == 1
 
 
@@ -150,7 +150,7 @@ async def test_masks_are_trained_on_other_tasks_with_data_of_their_own(gym: Gym)
 
 async def test_a_failed_round_stops_its_chain_only_and_a_retry_continues_it(gym: Gym) -> None:
     await gym.create(**ROUNDS | {"tickets": {"controls": ["SHUFFLED"]}, "axes": [*ROUNDS["axes"], axis("seed", 0, 1)]})
-    await gym.expander.step()
+    await gym.controller.step()
     assert await gym.states() == ["QUEUED"] * 2
     await gym.run(failing=["s-0001"])
     done = await gym.get()
@@ -183,13 +183,13 @@ async def test_the_retry_of_the_failed_job_continues_the_chain_too(gym: Gym) -> 
 
 async def test_cancel_pause_and_resume(gym: Gym) -> None:
     await gym.create(**ROUNDS)
-    await gym.expander.step()
+    await gym.controller.step()
     await gym.servicer.PauseSweep(sweep_pb2.PauseSweepRequest(name=NAME), None)
     await gym.succeed("s-0001")
-    await gym.expander.step()
+    await gym.controller.step()
     assert len(await gym.points()) == 2, "no round is added while it is paused"
     await gym.servicer.ResumeSweep(sweep_pb2.ResumeSweepRequest(name=NAME), None)
-    await gym.expander.step()
+    await gym.controller.step()
     assert len(await gym.points()) == 3
     await gym.servicer.CancelSweep(sweep_pb2.CancelSweepRequest(name=NAME), None)
     await gym.run()
@@ -205,10 +205,10 @@ async def test_cancel_pause_and_resume(gym: Gym) -> None:
 
 async def test_a_round_whose_mask_was_deleted_is_skipped_with_the_reason(gym: Gym) -> None:
     await gym.create(**ROUNDS | {"tickets": {"controls": ["NONE"]}})
-    await gym.expander.step()
+    await gym.controller.step()
     await gym.succeed("s-0001")
     await gym.servicer.PauseSweep(sweep_pb2.PauseSweepRequest(name=NAME), None)
-    await gym.expander.step()  # it keeps the result
+    await gym.controller.step()  # it keeps the result
 
     def delete(tx: Tx) -> None:
         job = lifecycle.lock_job_named(tx, JobName("p", "s-0001"))
@@ -245,7 +245,7 @@ async def test_more_seeds_densities_and_tasks_are_added_and_what_is_there_is_kep
 
 async def test_a_deeper_density_is_added_while_the_rounds_before_it_run(gym: Gym) -> None:
     await gym.create(**ROUNDS | {"tickets": {"controls": ["NONE"]}})
-    await gym.expander.step()
+    await gym.controller.step()
     await extend(gym, axis("density", 0.7))
     await gym.run()
     assert [density for _, _, density in await runs(gym)] == [1.0, 0.9, 0.8, 0.7]

@@ -151,7 +151,7 @@ async def test_an_upload_in_use_cannot_be_deleted(world: World, tiny: Tiny) -> N
     assert (await refusal(world.sender.delete(name_of(model)))).reason == "UPLOAD_IN_USE"
     name = "projects/p/sweeps/s"
     await world.sweeps.CancelSweep(sweep_pb2.CancelSweepRequest(name=name), None)
-    await world.expander.step()
+    await world.controller.step()
     await world.sweeps.DeleteSweep(sweep_pb2.DeleteSweepRequest(name=name), None)
     await world.sender.delete(name_of(model))
 

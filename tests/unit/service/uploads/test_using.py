@@ -185,7 +185,7 @@ async def test_every_cell_of_a_sweep_is_checked_and_its_jobs_use_uploads(world: 
     assert "model: my-model is checked when it has been sent" in tried.notes
     await world.create_sweep([axis], **data)
     assert [(await world.sender.get(name_of(model))).jobs for model in models] == [1, 1], "before it has a job"
-    await world.expander.step()
+    await world.controller.step()
     assert [(await world.sender.get(name_of(model))).jobs for model in models] == [3, 3], "a cell and its baseline"
     third = await world.send_model(tiny, **{"more.txt": b"y"})
     more = ParseDict(

@@ -25,8 +25,8 @@ from mvprune_service.api.sweep_creation import SweepCreation
 from mvprune_service.api.sweeps import SweepServicer
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.changes import Changes
-from mvprune_service.control.expander import Expander
 from mvprune_service.control.janitor import Janitor
+from mvprune_service.control.sweep_controller import SweepController
 from mvprune_service.db import leases, records
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.quotas import QueueQuota
@@ -64,7 +64,7 @@ class World:
         self.jobs = JobServicer(db, changes, Feeds(db, changes), submissions, LogReader(db, store))
         creation = SweepCreation(db, Roots(), capacity, max_points=100, uploads=self.reader, clock=clock)
         self.sweeps = SweepServicer(db, changes, creation)
-        self.expander = Expander(db, QueueQuota(1000))
+        self.controller = SweepController(db, QueueQuota(1000))
         self.janitor = Janitor(
             db,
             executor,

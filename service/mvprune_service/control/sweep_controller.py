@@ -21,7 +21,7 @@ _STEPS = 20  # of one sweep in a round: others have their turn then
 _RECHECK_SECONDS = 10.0  # a sweep is stepped again even if nothing seems to have changed
 
 
-class Expander:
+class SweepController:
     """Takes every sweep that has not ended one step further in each round.
 
     Args:
