@@ -8,10 +8,10 @@ from itertools import islice
 from pathlib import Path
 
 from mvprune.data.columns import Columns
+from mvprune.data.held_out import with_test
 from mvprune.data.kinds.base import Task
 from mvprune.data.loading import load_files
 from mvprune.data.tables import NoReader, Table, read_table
-from mvprune.data.testing import with_test
 from mvprune.data.textfiles import check_file, expanded_limit
 
 WHOLE_BYTES = 32 << 20

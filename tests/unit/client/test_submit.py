@@ -311,7 +311,7 @@ def test_paths_are_of_this_machine_and_hub_ids_are_not(
             "job.spec.auto.when",
             "must be unset for auto, which has pruning_start, cooldown, shape, events, first_event, "
             "score_learning_rate, selection, initial_scores, penalty, gradients, gradient_batch_size, damping, "
-            "fisher_block_size, got 'before'; give a method that has it: one_shot_magnitude",
+            "fisher_block_size, weight_update, got 'before'; give a method that has it: one_shot_magnitude",
         ),
         ({"precision": 16}, "job.spec.training.precision", "must be one of fp32, bf16, auto, got '16'"),
         (

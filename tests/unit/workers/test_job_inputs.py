@@ -12,7 +12,6 @@ from safetensors.numpy import load_file, save_file
 from tests.unit.workers.job_runs import folders, run
 
 from mvprune.artifact import read_manifest
-from mvprune.data import testing
 from mvprune.v1 import job_pb2
 from mvprune_core import CompressionError, Reason
 from mvprune_workers.events import ProgressEvent
@@ -126,7 +125,7 @@ def test_a_test_file_or_a_part_of_the_validation_file_is_measured(
     assert {"test/accuracy", "test_dense/accuracy", "test_delta_low/accuracy"} <= manifest.metrics.keys()
 
     spec.dataset.test, spec.dataset.hold_out = "", True
-    monkeypatch.setattr(testing, "HELD_OUT_FROM", len(rows))
+    monkeypatch.setattr(held_out, "HELD_OUT_FROM", len(rows))
     run(spec, tmp_path / "part")
     held = read_manifest(folders(tmp_path / "part").output)
     assert held.dataset.validation_rows == len(rows) // 2 == manifest.dataset.validation_rows // 2

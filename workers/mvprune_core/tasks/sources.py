@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mvprune.data import testing
 from mvprune.data.loading import Columns, DataError, TaskData, TaskFiles, find_task_files, load_files, load_rows
 from mvprune.data.tasks import Task, get_task
 from mvprune.sources.references import Roots
@@ -65,8 +64,8 @@ def load_task(
         else:
             data = load_files(task, files.train, files.validation, columns, more_validation=files.more_validation)
         if test is not None:
-            data = testing.with_test(data, Path(test), columns)
-        return testing.hold_out(data) if hold_out else data
+            data = held_out.with_test(data, Path(test), columns)
+        return held_out.hold_out(data) if hold_out else data
     except DataError as error:
         raise CompressionError(Reason.INVALID_DATASET, str(error)) from error
 

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mvprune.common.excerpts import with_discreet_errors
+from mvprune.data.held_out import with_test
 from mvprune.data.loading import Columns, DataError, TaskData, load_files
 from mvprune.data.tasks import get_task
-from mvprune.data.testing import with_test
 from mvprune_service.fair import FairThreads
 
 log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mvprune.data.columns import Columns
+from mvprune.data.held_out import HELD_OUT_FROM, hold_out, with_test
 from mvprune.data.kinds.classification.labelled import ClassificationData, Split
 from mvprune.data.loading import (
     DataError,
@@ -19,7 +20,6 @@ from mvprune.data.loading import (
     load_files,
 )
 from mvprune.data.tasks import get_task
-from mvprune.data.testing import HELD_OUT_FROM, hold_out, with_test
 
 ROWS = {"train": "text\tlabel\ngood\tup\nbad\tdown\n", "validation": "text\tlabel\nfine\tup\n"}
 MANY = [str(number) for number in range(HELD_OUT_FROM + 1)]
