@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 from tests.unit.workers.job_runs import folders, run
 
 from mvprune.artifact import read_manifest
+from mvprune.data import held_out
 from mvprune.v1 import job_pb2
 from mvprune_core import CompressionError, Reason
 from mvprune_workers.events import ProgressEvent

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mvprune.data import held_out
 from mvprune.data.loading import Columns, DataError, TaskData, TaskFiles, find_task_files, load_files, load_rows
 from mvprune.data.tasks import Task, get_task
 from mvprune.sources.references import Roots
