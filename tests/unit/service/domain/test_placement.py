@@ -51,6 +51,12 @@ def test_parts_start_together_or_not_at_all() -> None:
     assert room.place("p", Reserved(2, 0, 0, parts=2)) is START
 
 
+def test_parts_that_run_leave_each_node_what_is_left_of_it() -> None:
+    room = Room(Capacity((Node(3, 0, 8), Node(3, 0, 8))), [("q", Reserved(4, 0, 0, parts=2), 1)], GpuLimits({}, None))
+    assert room.place("p", Reserved(2, 0, 0)) is NO_ROOM, "one CPU is free on each node"
+    assert room.place("p", Reserved(2, 0, 0, parts=2)) is START
+
+
 def test_a_quota_counts_all_parts() -> None:
     room = Room(Capacity((Node(4, 2, 8), Node(4, 2, 8))), (), GpuLimits({"p": 3.0}, None))
     assert room.place("p", Reserved(4, 4, 0, parts=2)) is OVER_QUOTA
