@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from mvprune.data.tasks import get_task
 from mvprune.sources.references import Roots
 from mvprune.spec import cells
 from mvprune.spec.cells import BadValue
@@ -35,6 +36,7 @@ from mvprune_service.db.beginnings import begins_with
 from mvprune_service.db.search import cells_at, combinations
 from mvprune_service.domain.cells import Cell, Origin, Placed, draw, grid
 from mvprune_service.domain.descent import Stage, most_stages
+from mvprune_service.domain.run_length import Rows, notes_on_length
 from mvprune_service.domain.search import most_steps
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
@@ -151,6 +153,9 @@ def _choose_way(plan: SweepPlan, sweep: sweep_pb2.Sweep, searched: Sequence[NewP
         search.way = way.BISECTION if reason else way.DESCENT
     if is_descent(spec) and not reason:
         other = {_SHARED_BASELINE, *(note for point in searched for note in point.notes)}  # of a bisection
+        task = get_task(spec.base.task)
+        for rows in (Rows(spec.train_rows, has_pairs, 0) for has_pairs in (False, True)):
+            other |= {note for point in searched for note in notes_on_length(point.spec, task, rows)}  # of whole runs
         plan.notes = [note for note in plan.notes if note not in other]
         plan.notes.append(with_steps(spec, combinations(spec), steps))
         plan.steps |= dict.fromkeys((point.sha256 for point in searched), Stage("rung", 1).steps(steps))

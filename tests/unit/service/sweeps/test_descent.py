@@ -71,6 +71,15 @@ async def test_each_run_goes_on_from_the_one_before(make: Callable[[Quality], Gy
     assert points[done.recommendation.point - 1].target_density == LADDER[3]
 
 
+@pytest.mark.parametrize(("way", "expected"), [("descent", False), ("bisection", True)])
+async def test_a_descent_has_no_note_on_the_length_of_whole_runs(
+    make: Callable[[Quality], Gym], way: str, expected: bool
+) -> None:
+    base = OBERT | {"training": {"max_steps": 20}}
+    sweep = await make(falls_below(0.3)).create(**SEARCH | {"base": base, "search": {"way": way.upper()}})
+    assert any("steps are needed" in note for note in sweep.notes) == expected
+
+
 async def test_a_recovery_that_passes_is_recommended(make: Callable[[Quality], Gym]) -> None:
     gym = make(falls_below(0.15, recovered=0.1))
     await gym.create(**SEARCH)
