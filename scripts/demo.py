@@ -1,4 +1,4 @@
-"""`make demo`: a service of its own, a real job on a real model and real text, its artifact on disk.
+"""`make demo`: a service of its own, a real search on a real model and real text, its artifact on disk and its speed.
 
     python scripts/demo.py [OPTION OF mvpctl submit ...]
 
@@ -22,8 +22,9 @@ from demo_data import DemoInputError, build
 
 FOLDER = Path(".demo").resolve()
 BIN = Path(sys.executable).parent
-DENSITY = "0.10"
-STEPS = "250"
+MAX_LOSS = "1.0"  # percentage points of accuracy
+STEPS = "160"
+MISSED = 5  # mvpctl's exit code where nothing passes; the best result is downloaded then
 START_SECONDS = 120
 STOP_SECONDS = 30
 
@@ -69,14 +70,17 @@ def main(options: list[str]) -> int:
         command = [
             "submit", "--model", f"server:{inputs.model}", "--task", "text-classification",
             "--train", f"server:{inputs.train}", "--validation", f"server:{inputs.validation}",
-            "--method", "soft_movement", "--density", DENSITY, "--max-steps", STEPS, "--batch-size", "16",
-            *options, "--wait", "--download", str(target),
+            "--max-loss", MAX_LOSS, "--pattern", "1x4", "--activations", "int8",
+            "--max-steps", STEPS, "--batch-size", "16", "--cpus", "2", *options, "--wait", "--download", str(target),
         ]  # fmt: skip
         print(f"3/4  mvpctl {' '.join(command)}", flush=True)
         code = subprocess.call([BIN / "mvpctl", *command], env={**os.environ, "MVPRUNE_ADDRESS": address})
         print("4/4  stopping the service …", flush=True)
-    if code == 0:
+    if code in (0, MISSED):
         print(f"the artifact, with its manifest.json, is in {target}")
+        benchmark = ["benchmark", str(target)]
+        print(f"     mvpctl {' '.join(benchmark)}", flush=True)
+        subprocess.call([BIN / "mvpctl", *benchmark])
     print(f"took {time.monotonic() - started:.0f} s")
     return code
 

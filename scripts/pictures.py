@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
 from report_picture import write_picture
@@ -17,18 +16,16 @@ from report_picture import write_picture
 ROOT = Path(__file__).parents[1]
 README, PICTURE = ROOT / "README.md", ROOT / "docs" / "images" / "report.svg"
 BEGIN, END = "<!-- make pictures: begin -->\n", "<!-- make pictures: end -->\n"
-OPTIONS = ("--evaluate-every", "50")  # for the chart of evaluations
 COLUMNS = 110
-_COMMAND = "3/4  mvpctl "
-_STEP = re.compile(r"RUNNING  (\w+) \d+/\d+")
-_LEFT_OUT = re.compile(r"(QUEUED|STARTING|RUNNING|FINALIZING)\b|fetching and verifying|\d/4  ")
+_COMMANDS = ("3/4  mvpctl ", "     mvpctl ")
+_LEFT_OUT = re.compile(r"ACTIVE\b|fetching and verifying|\d/4  ")
 _PATH = re.compile(rf"{re.escape(str(ROOT))}/(?:\.demo/inputs/\S*/)?")
 _ARTIFACT = "the artifact, with its manifest.json, is in "
 
 
 def run_demo() -> list[str]:
     """The demo's lines, which are printed as they come. Raises SystemExit where it fails."""
-    command = [sys.executable, ROOT / "scripts" / "demo.py", *OPTIONS]
+    command = [sys.executable, ROOT / "scripts" / "demo.py"]
     lines = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as demo:
         for line in demo.stdout or ():
@@ -40,17 +37,13 @@ def run_demo() -> list[str]:
 
 
 def transcript(lines: Sequence[str]) -> list[str]:
-    """The command, its answer, the last progress line of each phase, and the result; without this machine's paths."""
+    """The commands and their answers, without progress and this machine's paths."""
     shown: list[str] = []
-    for phase, group in groupby(lines, lambda line: found[1] if (found := _STEP.match(line)) else None):
-        if phase is not None:
-            shown.append(list(group)[-1])
-            continue
-        for line in group:
-            if line.startswith(_COMMAND):
-                shown += folded(f"$ mvpctl {_PATH.sub(_short, line.removeprefix(_COMMAND))}")
-            elif not _LEFT_OUT.match(line):
-                shown.append(_PATH.sub(_short, line))
+    for line in lines:
+        if line.startswith(_COMMANDS):
+            shown += folded(f"$ {_PATH.sub(_short, line[5:])}")
+        elif not _LEFT_OUT.match(line):
+            shown.append(_PATH.sub(_short, line))
     return shown
 
 
@@ -69,17 +62,16 @@ def folded(line: str) -> list[str]:
     return rows
 
 
-def accuracies(text: str) -> tuple[str, str]:
-    """The accuracies of the dense and of the pruned model in a text or an SVG.
+def accuracy(text: str) -> str:
+    """The accuracy of the pruned model in a text or an SVG.
 
     Raises:
         ValueError: the text has none.
     """
-    plain = text.replace("&#160;", " ")
-    found = re.search(r"accuracy:? +(?:dense )?(0\.\d{4}),? +(?:pruned )?(0\.\d{4})", plain)
+    found = re.search(r"accuracy(?:: dense 0\.\d{4}, pruned)? (0\.\d{4})", text.replace("&#160;", " "))
     if found is None:
-        raise ValueError("no accuracy of a dense and a pruned model")
-    return found[1], found[2]
+        raise ValueError("no accuracy of a pruned model")
+    return found[1]
 
 
 def with_block(readme: str, lines: Sequence[str]) -> str:

@@ -14,8 +14,7 @@ from mvprune.artifact.history import read_history
 from mvprune.artifact.report.figures import Figure, figures
 from mvprune.artifact.report.svg import HEIGHT, STYLE, WIDTH
 
-SHOWN = ("Training of the dense baseline", "Training", "Evaluations", "Density", "Density by layer and matrix",
-         "Scores over weights")  # fmt: skip
+SHOWN = ("Training", "Density by layer and matrix", "Weights that are kept")
 COLUMNS, GAP, TITLE, HEAD = 3, 20, 26, 24
 
 

@@ -6,28 +6,32 @@ import pictures
 import pytest
 
 LINES = [
+    "1/4  a pretrained encoder …",
     f"3/4  mvpctl submit --model {pictures.ROOT}/.demo/inputs/models/tiny --task text-classification --train "
     f"{pictures.ROOT}/.demo/inputs/data/train.tsv --wait --download {pictures.ROOT}/.demo/artifacts/1",
-    "QUEUED",
-    *(f"RUNNING  dense {step}/9  loss 0.5" for step in range(1, 10)),
-    "RUNNING  evaluating  density 10.0 %",
-    "SUCCEEDED",
-    "accuracy  0.9000  0.8000  -0.1000",
+    "sweep s created",
+    "ACTIVE  0 of 1 points: 1 running",
+    "SUCCEEDED  2 of 2 points: 2 succeeded",
+    "result    point 2: density 50.0 %: accuracy 0.8000, 0.50 points below dense",
+    f"     mvpctl benchmark {pictures.ROOT}/.demo/artifacts/1",
+    "time  2.00 ms  1.00 ms",
 ]
 
 
 def test_text_and_picture_are_of_the_same_run() -> None:
     block = pictures.README.read_text().split(pictures.BEGIN)[1].split(pictures.END)[0]
-    assert pictures.accuracies(block) == pictures.accuracies(pictures.PICTURE.read_text())
+    assert pictures.accuracy(block) == pictures.accuracy(pictures.PICTURE.read_text())
 
 
-def test_the_transcript_has_the_command_the_last_line_of_each_phase_and_the_result() -> None:
+def test_the_transcript_has_the_commands_and_the_results() -> None:
     assert pictures.transcript(LINES) == [
         "$ mvpctl submit --model …/tiny --task text-classification --train …/train.tsv --wait",
         "    --download .demo/artifacts/1",
-        "RUNNING  dense 9/9  loss 0.5",
-        "SUCCEEDED",
-        "accuracy  0.9000  0.8000  -0.1000",
+        "sweep s created",
+        "SUCCEEDED  2 of 2 points: 2 succeeded",
+        "result    point 2: density 50.0 %: accuracy 0.8000, 0.50 points below dense",
+        "$ mvpctl benchmark .demo/artifacts/1",
+        "time  2.00 ms  1.00 ms",
     ]
 
 
@@ -39,6 +43,7 @@ def test_the_block_is_written_between_its_marks() -> None:
 
 
 def test_a_text_without_figures_is_refused() -> None:
-    assert pictures.accuracies("\n".join(LINES)) == ("0.9000", "0.8000")
+    assert pictures.accuracy("\n".join(LINES)) == "0.8000"
+    assert pictures.accuracy("accuracy:&#160;dense 0.8100, pruned 0.8000") == "0.8000"
     with pytest.raises(ValueError, match="no accuracy"):
-        pictures.accuracies("accuracy")
+        pictures.accuracy("accuracy")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import fields, replace
 from typing import Any
@@ -270,14 +270,10 @@ def _check_structure_density(
         notes.add(f"the density of the {name} is {reached:.4g}, the nearest that they have, not {wanted:g}")
 
 
-def _find_given_mask(request: Request, student: Loaded, notes: Notes) -> GivenMask | None:
+def _given(load: Callable[..., GivenMask], request: Request, student: Loaded, *source: object) -> GivenMask:
     spec = request.spec
-    method = spec.chosen_method
-    if spec.mask_from is None or not isinstance(method, LockedMask):
-        return None
-    found = load_mask(
-        find_mask(spec.mask_from, spec.mask_revision),
-        method,
+    return load(
+        *source,
         density=spec.density,
         student=student,
         layers=prunable_layers(student.model, spec.include, spec.exclude),
@@ -285,6 +281,14 @@ def _find_given_mask(request: Request, student: Loaded, notes: Notes) -> GivenMa
         seed=spec.seed,
         block=1 if spec.pattern is None else BLOCK,
     )
+
+
+def _find_given_mask(request: Request, student: Loaded, notes: Notes) -> GivenMask | None:
+    spec = request.spec
+    method = spec.chosen_method
+    if spec.mask_from is None or not isinstance(method, LockedMask):
+        return None
+    found = _given(load_mask, request, student, find_mask(spec.mask_from, spec.mask_revision), method)
     if spec.density is not None and abs(found.density / spec.density - 1) > _DENSITY_TO_MENTION:
         notes.add(f"the density is {found.density:.4g}, that of the mask, in place of {spec.density:g}")
     return found
@@ -294,15 +298,7 @@ def _find_start(request: Request, student: Loaded, notes: Notes) -> GivenMask | 
     spec = request.spec
     if spec.start_from is None:
         return None
-    found = load_start(
-        find_mask(spec.start_from, None),
-        density=spec.density,
-        student=student,
-        layers=prunable_layers(student.model, spec.include, spec.exclude),
-        objective=request.objective,
-        seed=spec.seed,
-        block=1 if spec.pattern is None else BLOCK,
-    )
+    found = _given(load_start, request, student, find_mask(spec.start_from, None))
     head = "with its head" if found.has_head else "with a new head, as its classes are others"
     notes.add(f"pruning goes on from a model of density {found.density:.4g}, {head}; its zeros stay (start_from)")
     return found
