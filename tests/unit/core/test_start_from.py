@@ -74,6 +74,15 @@ def test_at_the_same_density_the_masks_and_the_head_are_those_of_the_start(
         assert name not in result.pruned or torch.equal(after[name] != 0, value != 0)
 
 
+@pytest.mark.parametrize(("method", "rate"), zip(METHODS, (3e-4, 0.3 * 3e-4), strict=True))
+def test_a_model_whose_layers_are_reconstructed_goes_on_at_a_lower_learning_rate(
+    model_folder: Path, data: ClassificationData, start: Path, method: Method, rate: float
+) -> None:
+    options = STILL | {"training": Training(max_steps=2, batch_size=8)}
+    result = compress(model_folder, data, method=method, density=0.2, start_from=str(start), **options)
+    assert result.info.spec["training"]["learning_rate"] == pytest.approx(rate)
+
+
 def test_the_gradients_of_obert_leave_out_what_was_pruned_before(
     model_folder: Path, data: ClassificationData, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

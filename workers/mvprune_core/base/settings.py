@@ -16,8 +16,8 @@ BASE_WIDTH = 768  # of BERT-base, for which the tasks' learning rates are meant
 # For narrower models, by their greatest width. A pruned MiniLM (384) collapses at 3e-4; BERT-tiny (128) hardly learns
 # at 1e-4.
 _NARROW_LEARNING_RATES = {255: 3e-4, BASE_WIDTH - 1: 1e-4}
-# Of the rate above, for a model that was trained for the task and has to recover from pruning alone. MiniLM on SST-2,
-# 60 steps of 16 after oBERT, accuracy at 50 and 30 %: 86.2 and 85.3 with 0.1; 86.0 and 85.6 with 0.3; at 30 % 84.8
+# Of the rate above, for a model that was trained for the task and whose layers are reconstructed. MiniLM on SST-2, 60
+# steps of 16 after oBERT, accuracy at 50 and 30 %: 86.2 and 85.3 with 0.1; 86.0 and 85.6 with 0.3; at 30 % 84.8
 # with 0.6.
 _RECOVERY_RATE = 0.3
 
@@ -98,7 +98,7 @@ class Training:
         """These settings with all defaults, which depend on the task, the model's width and the number of examples.
 
         Args:
-            recovers: whether the model was trained for the task before, and goes on from that.
+            recovers: whether the model was trained for the task before, and its layers are reconstructed.
 
         Raises:
             ValueError: best_metric is not a metric of the task.

@@ -111,7 +111,8 @@ def resolve(
         test = Test(of_test, replace(read, padding_side=side))
     side = padding_side(student.model, (train, validation, probes(student.tokenizer, max_length)))
     train, validation = (replace(split, padding_side=side) for split in (train, validation))
-    width, recovers = getattr(student.config, "hidden_size", BASE_WIDTH), start is not None and start.has_head
+    recovers = start is not None and start.has_head and spec.chosen_method.samples_inputs
+    width = getattr(student.config, "hidden_size", BASE_WIDTH)
     settings = training.settings(data.task, width, len(train), recovers=recovers)
     settings = with_precision(settings, request, student, layers, train, attempt, notes)
     total_steps = settings.total_steps(len(train))
