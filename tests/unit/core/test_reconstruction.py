@@ -14,7 +14,7 @@ from transformers.pytorch_utils import Conv1D
 from mvprune_core import OBERT, Magnitude, Schedule
 from mvprune_core.base.group import ALONE
 from mvprune_core.models.prunable import prunable_layers
-from mvprune_core.pruning.reconstruction import INPUTS, least_squares
+from mvprune_core.pruning.reconstruction import INPUTS, least_squares, reconstruct
 from mvprune_core.training.masking import Masks
 
 ONCE = Schedule("one_shot", pruning_start=0.1)
@@ -57,10 +57,11 @@ def test_outputs_move_less_than_without_the_change_and_padding_is_not_read(layer
     masks = Masks(model, OBERT(schedule=ONCE, gradients=3), density=0.5, total_steps=10, seed=0)
     (matrix,) = masks.matrices
     dense = matrix.weight.detach().clone()
-    with masks.sampling(ALONE) as moments:
+    with masks.sampling() as moments:
         assert moments is not None
         moments.attended = attended
         only(values).square().sum().backward()
+        moments.add(ALONE)
         masks.add_sample()
     read = values[attended.bool()]
     torch.testing.assert_close(matrix.samples[INPUTS], read.T @ read)
@@ -81,10 +82,33 @@ def test_outputs_move_less_than_without_the_change_and_padding_is_not_read(layer
     assert distance(after).sum() < 0.95 * distance(unchanged).sum()
 
 
+def test_batches_add_up_and_a_layer_that_does_not_compute_adds_nothing() -> None:
+    first = nn.Linear(8, 6)
+    model = nn.ModuleDict({"layer": nn.ModuleList([first, nn.Linear(8, 6)])})
+    masks = Masks(model, OBERT(schedule=ONCE), density=0.5, total_steps=10, seed=0)
+    values = torch.randn(2, 3, 8)
+    with masks.sampling() as moments:
+        assert moments is not None
+        for batch in values:
+            first(batch)
+            moments.add(ALONE)
+    read, unread = (matrix.samples[INPUTS] for matrix in masks.matrices)
+    every = values.reshape(-1, 8)
+    torch.testing.assert_close(read, every.T @ every)
+    assert not unread.any()
+    weights = [matrix.weight.detach().clone() for matrix in masks.matrices]
+    for matrix in masks.matrices:
+        matrix.mask = torch.rand_like(matrix.weight) < 0.5
+        reconstruct(matrix)
+    assert not torch.equal(masks.matrices[0].weight, weights[0])
+    kept = masks.matrices[1].mask
+    torch.testing.assert_close(masks.matrices[1].weight[kept], weights[1][kept])
+
+
 def test_other_methods_and_the_update_of_the_paper_sample_no_inputs() -> None:
     for method in (Magnitude(), OBERT(weight_update="fisher")):
         model = nn.ModuleDict({"layer": nn.ModuleList([nn.Linear(8, 6)])})
-        with Masks(model, method, density=0.5, total_steps=10, seed=0).sampling(ALONE) as moments:
+        with Masks(model, method, density=0.5, total_steps=10, seed=0).sampling() as moments:
             assert moments is None
 
 
@@ -95,10 +119,11 @@ def test_every_pruned_layer_of_an_architecture_has_its_inputs_sampled(name: str)
     masks = Masks(model, OBERT(), density=0.5, total_steps=10, seed=0, layers=prunable_layers(model))
     ids = torch.randint(5, 20, (2, 8))
     ids[:, -1] = 3  # the end of the text
-    with masks.sampling(ALONE) as moments:
+    with masks.sampling() as moments:
         assert moments is not None
         moments.attended = torch.ones_like(ids)
         model(input_ids=ids, attention_mask=torch.ones_like(ids))
+        moments.add(ALONE)
     for matrix in masks.matrices:
         width = matrix.weight.shape[0 if matrix.inputs_first else 1]
         assert matrix.samples[INPUTS].shape == (width, width), matrix.name

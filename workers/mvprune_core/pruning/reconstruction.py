@@ -9,6 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from mvprune_core.base.group import Group
 from mvprune_core.pruning.matrices import Matrix
 
 INPUTS = "inputs"
@@ -19,7 +20,7 @@ _EXACT = 1e-3  # of the first residual
 
 
 class InputMoments:
-    """A context in which the inputs of layers are added to Σ x xᵀ of their matrices.
+    """A context in which the inputs of layers are read, to be added to Σ x xᵀ of their matrices after each batch.
 
     Args:
         layers: with the matrix of each; a matrix may have several layers.
@@ -31,6 +32,7 @@ class InputMoments:
     def __init__(self, layers: Iterable[tuple[nn.Module, Matrix]]) -> None:
         self.attended: Tensor | None = None
         self._layers = list(layers)
+        self._of_batch: dict[str, Tensor] = {}
         self._last: tuple[Tensor, Tensor] | None = None
 
     def __enter__(self) -> Self:
@@ -50,10 +52,23 @@ class InputMoments:
                 inputs = inputs[self.attended.bool()]
             inputs = inputs.reshape(-1, inputs.shape[-1]).float()
             self._last = values, inputs.t() @ inputs
-        if INPUTS in matrix.samples:
-            matrix.samples[INPUTS] += self._last[1]
-        else:
-            matrix.samples[INPUTS] = self._last[1].clone()
+        found = self._of_batch.get(matrix.name)
+        self._of_batch[matrix.name] = self._last[1] if found is None else found + self._last[1]
+
+    def add(self, group: Group) -> None:
+        """Adds what was read of a batch, summed over the ranks that share it, as its gradients are."""
+        every = {matrix.name: matrix for _, matrix in self._layers}
+        sums = [self._of_batch.pop(name, _zeros(matrix)).clone() for name, matrix in every.items()]
+        self._last = None
+        group.sum_(sums)
+        for matrix, found in zip(every.values(), sums, strict=True):
+            matrix.samples[INPUTS] = matrix.samples[INPUTS].add_(found) if INPUTS in matrix.samples else found
+
+
+def _zeros(matrix: Matrix) -> Tensor:
+    """The moments of a layer that did not compute: another rank may have read all examples of a batch."""
+    inputs = matrix.weight.shape[0 if matrix.inputs_first else 1]
+    return torch.zeros((inputs, inputs), device=matrix.weight.device)
 
 
 def reconstruct(matrix: Matrix) -> None:

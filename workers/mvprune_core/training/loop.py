@@ -202,9 +202,11 @@ class Trainer:
         self.callback.on_phase("sampling")
         read = min(count * size, len(together))
         gradients = replace(self._gradients, distillation=None)
-        with masks.sampling(self.group) as moments:
+        with masks.sampling() as moments:
             for index, start in enumerate(range(0, read, size)):
                 gradients.compute(together[start : start + size], self.step, index, moments=moments)
+                if moments is not None:
+                    moments.add(self.group)
                 masks.add_sample()
                 self.callback.on_examples("sampling", min(start + size, read), read)
         self.model.zero_grad()

@@ -23,13 +23,12 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune_core.base.group import Group
 from mvprune_core.methods.base import Gated, Matrix, Method, PruningStep, generator_of
 from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.pruning.elementwise import ScorePenalty, in_parallel, multiply, share_gradient
 from mvprune_core.pruning.matrices import ALMOST_ZERO, Gates
 from mvprune_core.pruning.packed_masks import pack
-from mvprune_core.pruning.reconstruction import INPUTS, InputMoments
+from mvprune_core.pruning.reconstruction import InputMoments
 from mvprune_core.pruning.selectors import WEIGHTS, Selector
 from mvprune_core.training.masked_layers import MaskedLayers
 
@@ -200,17 +199,13 @@ class Masks:
         return self.method.gradient_samples(replace(self._step, number=step))
 
     @contextmanager
-    def sampling(self, group: Group) -> Iterator[InputMoments | None]:
-        """A context of sampled batches, each to be followed by `add_sample`, in which the inputs of layers are sampled.
-
-        None: the method does not need them.
-        """
+    def sampling(self) -> Iterator[InputMoments | None]:
+        """A context of sampled batches in which the inputs of layers are read; None: the method does not need them."""
         if not self.method.samples_inputs:
             yield None
             return
-        with InputMoments(self._layers.owners) as inputs:
-            yield inputs
-        group.sum_([matrix.samples[INPUTS] for matrix in self.matrices if INPUTS in matrix.samples])
+        with InputMoments(self._layers.owners) as moments:
+            yield moments
 
     def add_sample(self) -> None:
         """Hands the gradient of W' to the method as a sample, and clears it."""
