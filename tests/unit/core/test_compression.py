@@ -192,7 +192,7 @@ def test_regression(model_folder: Path, data: ClassificationData) -> None:
     result = compress(model_folder, similar, method="magnitude", density=0.5, training=replace(QUICK, max_steps=100))
     assert result.metrics["eval/pearson"] > 0.9
     names = {f"{part}/{name}" for part in ("dense", "eval", "delta") for name in task.metrics}
-    assert set(result.metrics) == names | {"above_constant"}
+    assert set(result.metrics) == names | {"delta_low/pearson", "delta_high/pearson", "above_constant"}
 
 
 @pytest.mark.parametrize(("metric", "ended"), [("pearson", 20), ("spearman", 15)])

@@ -219,7 +219,7 @@ def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
     assert two.metrics == one.metrics
     for name, value in one.model.state_dict().items():
         assert torch.equal(two.model.state_dict()[name], value)
-    compress(model_folder, data, density=0.3, method="magnitude", seed=1, teacher=None, callback=third, **options)
+    compress(model_folder, data, density=0.3, seed=1, teacher=None, callback=third, **options)
     assert third.phases == ["loading", "dense", "evaluating", "pruning", "evaluating"]
 
 

@@ -130,7 +130,7 @@ def test_hidden_states_come_closer(
         "dense_baseline": False,
     }
     exact = {"weight_dtype": "fp32", "embedding_dtype": "fp32"}
-    dense = compress(model_folder, data, density=1.0, method="magnitude", **exact, **options)
+    dense = compress(model_folder, data, density=1.0, **exact, **options)
     teacher = tmp_path / "teacher"
     dense.model.save_pretrained(teacher)
     dense.tokenizer.save_pretrained(teacher)

@@ -74,12 +74,13 @@ def test_a_model_that_is_not_fine_tuned_is_trained_as_usual(model_folder: Path, 
 @pytest.mark.slow
 def test_it_is_the_baseline_that_a_student_would_have_of_its_own(fine_tuned: Path, data: ClassificationData) -> None:
     options: dict[str, Any] = {"method": "magnitude", "density": 0.3, "teacher": None, "training": QUICK}
-    own = compress(fine_tuned, data, **options)
+    own = compress(fine_tuned, data, **options).metrics
+    known = {name: value for name, value in own.items() if not name.startswith(("delta_low/", "delta_high/"))}
     for keep, said in ((True, ""), (False, ", which fine-tuned the model again; the model itself was not evaluated")):
         other = compress(fine_tuned, data, method="magnitude", **KEEP | EXACT | {"keep_fine_tuned": keep, "seed": 7})
         result = compress(fine_tuned, data, dense_baseline=SharedBaseline("dense", other.info), **options)
         assert f"the dense metrics are those of dense{said}" in result.notes
-        assert (result.metrics == own.metrics) is keep
+        assert (result.metrics == known) is keep, "the bounds need the history of the dense model"
 
 
 def test_what_it_does_not_go_with(fine_tuned: Path, data: ClassificationData) -> None:

@@ -45,7 +45,7 @@ def test_a_run_that_is_far_too_short_says_so(
     assert sum("of a constant answer" in note for note in result.notes) == 1
     assert result.metrics["above_constant"] < 1 / math.sqrt(len(data.validation))
     enough = Training(max_steps=120, batch_size=32, learning_rate=5e-3)
-    good = compress(model_folder, data, method="magnitude", density=0.3, training=enough, dense_baseline=False)
+    good = compress(model_folder, data, method="soft_movement", density=0.3, training=enough, dense_baseline=False)
     assert not any("constant answer" in note or "did not fall" in note for note in good.notes)
     labels = np.bincount(data.validation.labels)
     usual = labels.max() / len(data.validation)

@@ -136,7 +136,7 @@ class Die(Callback):
 torch.set_num_threads(1)
 model, train, validation, checkpoint = map(Path, sys.argv[1:])
 compress(
-    model, load_task("sst2", train=train, validation=validation), density=0.2, dense_baseline=False,
+    model, load_task("sst2", train=train, validation=validation), method="magnitude", density=0.2, dense_baseline=False,
     training=Training(max_steps=20, batch_size=32, learning_rate=5e-3),
     callback=Die(), checkpoint=checkpoint, checkpoint_seconds=0.0,
 )

@@ -51,7 +51,8 @@ class InputMoments:
             if self.attended is not None and self.attended.shape == inputs.shape[:-1]:
                 inputs = inputs[self.attended.bool()]
             inputs = inputs.reshape(-1, inputs.shape[-1]).float()
-            self._last = values, inputs.t() @ inputs
+            with torch.autocast(inputs.device.type, enabled=False):  # sums of squares do not fit into 8 bits
+                self._last = values, inputs.t() @ inputs
         found = self._of_batch.get(matrix.name)
         self._of_batch[matrix.name] = self._last[1] if found is None else found + self._last[1]
 
