@@ -20,11 +20,12 @@ from pathlib import Path
 
 from demo_data import DemoInputError, build
 
+from mvprune.cli.shared.exit import ExitCode
+
 FOLDER = Path(".demo").resolve()
 BIN = Path(sys.executable).parent
 MAX_LOSS = "1.0"  # percentage points of accuracy
 STEPS = "160"
-MISSED = 5  # mvpctl's exit code where nothing passes; the best result is downloaded then
 START_SECONDS = 120
 STOP_SECONDS = 30
 
@@ -76,7 +77,7 @@ def main(options: list[str]) -> int:
         print(f"3/4  mvpctl {' '.join(command)}", flush=True)
         code = subprocess.call([BIN / "mvpctl", *command], env={**os.environ, "MVPRUNE_ADDRESS": address})
         print("4/4  stopping the service …", flush=True)
-    if code in (0, MISSED):
+    if code in (ExitCode.OK, ExitCode.GATE):  # where nothing passes, the best result is downloaded
         print(f"the artifact, with its manifest.json, is in {target}")
         benchmark = ["benchmark", str(target)]
         print(f"     mvpctl {' '.join(benchmark)}", flush=True)

@@ -15,8 +15,8 @@ from mvprune.data.loading import load_validation
 from mvprune.data.textfiles import DataError
 
 HELD_OUT_FROM = 6000
-"""Validation examples of which half are held out. On each half a loss of one point is told from none where 8 % of the
-answers change: 1.96 · √(0.08 / 3,000) is one point."""
+"""The fewest validation examples of which half are held out. On each half a loss of one point is significant if 8 % of
+the answers change: 1.96 · √(0.08 / 3,000) is one point."""
 
 _SEED = 0
 
@@ -61,10 +61,8 @@ def hold_out(data: TaskData) -> TaskData:
     note = (
         f"{len(drawn):,} of {count:,} validation examples are held out, to test the result on what it was not chosen by"
     )
-    alone: dict[str, Any] = (
-        {"more_validation": {}} if hasattr(data, "more_validation") else {}
-    )  # those are not held out
-    test = _replaced(data, validation=_some(data.validation, sorted(drawn)), **alone)
+    others: dict[str, Any] = {"more_validation": {}} if hasattr(data, "more_validation") else {}  # are not held out
+    test = _replaced(data, validation=_some(data.validation, sorted(drawn)), **others)
     return _replaced(data, validation=_some(data.validation, kept), test=test, notes=(*data.notes, note))
 
 

@@ -105,6 +105,20 @@ def test_batches_add_up_and_a_layer_that_does_not_compute_adds_nothing() -> None
     torch.testing.assert_close(masks.matrices[1].weight[kept], weights[1][kept])
 
 
+def test_sums_are_exact_under_autocast() -> None:
+    layer = nn.Linear(8, 6)
+    model = nn.ModuleDict({"layer": nn.ModuleList([layer])})
+    masks = Masks(model, OBERT(schedule=ONCE), density=0.5, total_steps=10, seed=0)
+    values = torch.randn(50, 8)
+    with masks.sampling() as moments, torch.autocast("cpu", dtype=torch.bfloat16):
+        assert moments is not None
+        layer(values)
+        moments.add(ALONE)
+    found = masks.matrices[0].samples[INPUTS]
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, values.T @ values)
+
+
 def test_other_methods_and_the_update_of_the_paper_sample_no_inputs() -> None:
     for method in (Magnitude(), OBERT(weight_update="fisher")):
         model = nn.ModuleDict({"layer": nn.ModuleList([nn.Linear(8, 6)])})

@@ -59,7 +59,11 @@ class InputMoments:
     def add(self, group: Group) -> None:
         """Adds what was read of a batch, summed over the ranks that share it, as its gradients are."""
         every = {matrix.name: matrix for _, matrix in self._layers}
-        sums = [self._of_batch.pop(name, _zeros(matrix)).clone() for name, matrix in every.items()]
+        # Copies, as query, key and value have one tensor.
+        sums = [
+            self._of_batch[name].clone() if name in self._of_batch else _zeros(matrix) for name, matrix in every.items()
+        ]
+        self._of_batch.clear()
         self._last = None
         group.sum_(sums)
         for matrix, found in zip(every.values(), sums, strict=True):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ class BatchGradients:
 
     Attributes:
         model: receives the gradients.
+        forward: computes the model's outputs: the model itself, or compiled.
         examples: the training examples.
         loss: what is minimized, beside the terms of a teacher.
         settings: training settings.
@@ -35,6 +35,7 @@ class BatchGradients:
     """
 
     model: nn.Module
+    forward: Callable[..., Any]
     examples: Examples
     loss: Loss
     settings: Settings
@@ -68,8 +69,7 @@ class BatchGradients:
             if moments is not None:
                 moments.attended = batch.get("attention_mask")
             with autocast(device, self.settings.precision):
-                forward = self._forward if moments is None else self.model  # compiled layers call no hooks
-                output = forward(**inputs, **outputs)
+                output = self.forward(**inputs, **outputs)
                 loss = self.loss(output, batch)
             loss = loss * label_share
             if self.distillation is not None:
@@ -79,10 +79,6 @@ class BatchGradients:
         if group.size > 1:
             sum_gradients(group, self.model, total)
         return total
-
-    @cached_property
-    def _forward(self) -> Any:
-        return torch.compile(self.model, dynamic=True) if self.settings.compile else self.model
 
 
 def _shares(

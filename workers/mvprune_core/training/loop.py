@@ -201,7 +201,7 @@ class Trainer:
         self.model.eval()
         self.callback.on_phase("sampling")
         read = min(count * size, len(together))
-        gradients = replace(self._gradients, distillation=None)
+        gradients = replace(self._gradients, distillation=None, forward=self.model)  # compiled layers call no hooks
         with masks.sampling() as moments:
             for index, start in enumerate(range(0, read, size)):
                 gradients.compute(together[start : start + size], self.step, index, moments=moments)
@@ -216,6 +216,7 @@ class Trainer:
     def _gradients(self) -> BatchGradients:
         return BatchGradients(
             model=self.model,
+            forward=torch.compile(self.model, dynamic=True) if self.settings.compile else self.model,
             examples=self.examples,
             loss=self.loss,
             settings=self.settings,

@@ -114,7 +114,7 @@ class Checker:
         self._owner = owner
         self._deadline = time.monotonic() + SECONDS if deadline is None else deadline
         self.violations: list[Violation] = []
-        self.notes: tuple[str, ...] = ()
+        self.notes, self.length_notes = tuple[str, ...](), tuple[str, ...]()
         self._rows: Rows | None = None
         self.size: job_pb2.ModelSize | None = None
         self.steps = 0
@@ -157,7 +157,8 @@ class Checker:
         self.steps = known_steps(spec.training, task, self._rows)
         self.violations += self._check_steps()
         if task is not None and not self.violations:
-            self.notes += tuple(notes_on_length(spec, task, self._rows))
+            self.length_notes = tuple(notes_on_length(spec, task, self._rows))
+            self.notes += self.length_notes
             self.outlook = outlook(spec, task, self._rows)
         self.notes += tuple(notes_on_ranks(policy.resources))
         if self._uploaded is not None:

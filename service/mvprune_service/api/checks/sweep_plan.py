@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from mvprune.data.tasks import get_task
 from mvprune.sources.references import Roots
 from mvprune.spec import cells
 from mvprune.spec.cells import BadValue
@@ -36,7 +35,6 @@ from mvprune_service.db.beginnings import begins_with
 from mvprune_service.db.search import cells_at, combinations
 from mvprune_service.domain.cells import Cell, Origin, Placed, draw, grid
 from mvprune_service.domain.descent import Stage, most_stages
-from mvprune_service.domain.run_length import Rows, notes_on_length
 from mvprune_service.domain.search import most_steps
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
@@ -61,6 +59,7 @@ class SweepPlan:
         teachers: name of a job that teaches to the spec of a student of it, and to its place, for violations.
         masks: specs that begin with the artifact of a job, by that job, and their places, for violations.
         notes: what was replaced or left out, and what the readers of the data report.
+        length_notes: those on the length of the checked points.
         model_sizes: model to its ModelSize, in base64.
         inputs_us: when the newest of the input files was modified, 0 where none is read here.
         uploads: references to the uploads that jobs need.
@@ -74,6 +73,7 @@ class SweepPlan:
     teachers: dict[str, tuple[job_pb2.CompressionSpec, str]] = field(default_factory=dict)
     masks: dict[str, tuple[job_pb2.CompressionSpec, str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    length_notes: set[str] = field(default_factory=set)
     model_sizes: dict[str, str] = field(default_factory=dict)
     inputs_us: int = 0
     uploads: set[str] = field(default_factory=set)
@@ -153,9 +153,7 @@ def _choose_way(plan: SweepPlan, sweep: sweep_pb2.Sweep, searched: Sequence[NewP
         search.way = way.BISECTION if reason else way.DESCENT
     if is_descent(spec) and not reason:
         other = {_SHARED_BASELINE, *(note for point in searched for note in point.notes)}  # of a bisection
-        task = get_task(spec.base.task)
-        for rows in (Rows(spec.train_rows, has_pairs, 0) for has_pairs in (False, True)):
-            other |= {note for point in searched for note in notes_on_length(point.spec, task, rows)}  # of whole runs
+        other |= plan.length_notes  # of whole runs
         plan.notes = [note for note in plan.notes if note not in other]
         plan.notes.append(with_steps(spec, combinations(spec), steps))
         plan.steps |= dict.fromkeys((point.sha256 for point in searched), Stage("rung", 1).steps(steps))
@@ -297,6 +295,7 @@ def check_points(
             named_job = point.spec.start_from or point.spec.locked_mask.mask_from.job
             plan.masks.setdefault(named_job, (point.spec, place_of(Violation(begin, ""), point.cell, origin).field))
         plan.notes += [note for note in (*point.notes, *checker.notes) if note not in plan.notes]
+        plan.length_notes.update(checker.length_notes)
         if checker.size is not None:
             plan.model_sizes[point.spec.model] = base64.b64encode(checker.size.SerializeToString()).decode()
     if sweep.policy.reuse:

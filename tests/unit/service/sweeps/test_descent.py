@@ -9,6 +9,7 @@ import pytest
 from tests.unit.service.conftest import ScriptedExecutor
 
 from mvprune.v1 import job_pb2, sweep_pb2
+from mvprune_service.api.access.errors import ApiError
 from mvprune_service.db.engine.database import Database
 from mvprune_service.domain.teaching import dense_spec
 
@@ -78,6 +79,12 @@ async def test_a_descent_has_no_note_on_the_length_of_whole_runs(
     base = OBERT | {"training": {"max_steps": 20}}
     sweep = await make(falls_below(0.3)).create(**SEARCH | {"base": base, "search": {"way": way.upper()}})
     assert any("steps are needed" in note for note in sweep.notes) == expected
+
+
+async def test_a_task_that_is_not_known_is_refused(make: Callable[[Quality], Gym]) -> None:
+    with pytest.raises(ApiError) as refused:
+        await make(falls_below(0.3)).create(**SEARCH | {"base": OBERT | {"task": "sst3"}})
+    assert "sweep.spec.base.task" in str(refused.value.violations)
 
 
 async def test_a_recovery_that_passes_is_recommended(make: Callable[[Quality], Gym]) -> None:
