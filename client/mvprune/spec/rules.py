@@ -242,7 +242,7 @@ def _baseline(given: Given, task: Task | None) -> Iterator[Problem]:
     if baseline is None:
         return
     is_trained_once = teacher is not None and (teacher == "train" or str(teacher).startswith("job:"))
-    if given.get("density") == 1:
+    if given.get("density") == 1 and "start_from" not in given:
         yield _bad("baseline", baseline, "unset with density 1, whose result is the dense model")
     elif baseline == "none":
         if teacher is None and not (task and task.kind.not_distilled):
@@ -289,16 +289,15 @@ def _start(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
     if method is not None and not method.takes_start:
         able = ", ".join(name for name, facts in METHODS.items() if facts.takes_start)
         yield _bad("method", method.name, f"one that can go on from a pruned model with start_from; take one of {able}")
-    for option in ("structure", "keep_fine_tuned"):
-        if given.get(option):
-            yield _bad(option, given[option], "unset with start_from")
+    if given.get("structure"):
+        yield _bad("structure", given["structure"], "unset with start_from")
     if given.get("selection") == "local":
         rule = "global or unset with start_from, whose matrices have different densities"
         yield _bad("selection", "local", rule)
     if (pattern := given.get("pattern")) and gives_density(pattern):
         yield _bad("pattern", pattern, f"unset or {BlocksOfFour()} with start_from")
-    if given.get("density") == 1:
-        yield _bad("density", 1, "below 1 with start_from")
+    if given.get("density") == 1 and not given.get("keep_fine_tuned"):
+        yield _bad("density", 1, "below 1 with start_from, unless keep_fine_tuned stores that result anew")
 
 
 def _prunes_at_once(given: Given, method: MethodFacts) -> bool:

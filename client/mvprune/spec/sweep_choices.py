@@ -26,7 +26,7 @@ class SearchStrategy:
     """A search for the smallest density whose result passes all gates, for each combination of the axes.
 
     Attributes:
-        goal: what is small in the recommended point of a search; default: density.
+        goal: what is small in the recommended point of a search; default: latency.
         min_density: the smallest density of a search; above 0, at most 1; default: 0.01.
         max_density: the largest density of a search; above 0, at most 1; default: 0.5.
         tolerance: neighbouring densities of a search differ by at most this fraction; from 0.01 to 1; default: 0.5
@@ -37,7 +37,7 @@ class SearchStrategy:
             and the steps are known.
     """
 
-    goal: Literal["density", "bytes", "latency"] = "density"
+    goal: Literal["density", "bytes", "latency"] = "latency"
     min_density: float | None = None
     max_density: float | None = None
     tolerance: float | None = None

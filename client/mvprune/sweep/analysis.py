@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mvprune.common.metrics import LATENCY_MS
 from mvprune.spec.gate import Gate, excess, is_passed
 
 _SEED = "seed"
@@ -35,6 +36,11 @@ class Objective:
 
     metric: str
     maximize: bool
+
+    @property
+    def tolerance(self) -> float:
+        """The fraction of the best value within which others are equal to it: times vary from run to run."""
+        return 0.05 if self.metric == LATENCY_MS else 0.0
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ def recommend(
     passing = [group for group, misses in rated if not misses]
     small_first = sorted(objectives, key=lambda one: one.maximize) if gates else objectives
     if passing:
-        chosen = min(passing, key=lambda group: _rank(group, small_first))
+        chosen = _best(passing, small_first)
         return Choice(chosen, _best_seed(chosen, gates, objectives), passed=True, misses=())
     if not rated:
         return None
@@ -162,6 +168,15 @@ def _rank(group: Group, objectives: Sequence[Objective]) -> tuple[float, ...]:
     """Less is better; a value that is not known is the worst."""
     means = [(objective, group.mean(objective.metric)) for objective in objectives]
     return tuple(math.inf if mean is None else -mean if objective.maximize else mean for objective, mean in means)
+
+
+def _best(found: Sequence[Group], objectives: Sequence[Objective]) -> Group:
+    for objective in objectives:
+        ranks = [_rank(group, [objective])[0] for group in found]
+        if math.isfinite(best := min(ranks)):
+            limit = best + objective.tolerance * abs(best)
+            found = [group for group, rank in zip(found, ranks, strict=True) if rank <= limit]
+    return found[0]
 
 
 def _total(misses: Sequence[tuple[Gate, float | None]]) -> float:

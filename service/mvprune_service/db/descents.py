@@ -12,9 +12,9 @@ from mvprune.sweep.verdict import Question
 from mvprune.v1 import sweep_pb2
 from mvprune_service.db.search import UNDECIDED, combinations, passes_gates
 from mvprune_service.db.tables.sweeps import PointRow
-from mvprune_service.domain.descent import NEAR, Result, Stage, stages
+from mvprune_service.domain.descent import DENSE, NEAR, ROUNDED, Result, Stage, stages
 from mvprune_service.domain.sweeping import PointState
-from mvprune_service.sweeps.descents import cell_of_stage, point_of
+from mvprune_service.sweeps.descents import cell_of_stage, point_of, rounds
 from mvprune_service.sweeps.points import NewPoint, Proposal, ladder_of, question_of
 
 _Known = dict[frozenset[tuple[str, Any]], PointRow]
@@ -37,7 +37,7 @@ def _next_of(spec: sweep_pb2.SweepSpec, combination: Mapping[str, Any], known: _
     question, densities, results = question_of(spec), ladder_of(spec.search), dict[Stage, Result]()
     chains = [{**combination, **seed} for seed in _seeds(spec)]
     while True:
-        found = stages(densities, results)
+        found = stages(densities, results, rounds=rounds(spec))
         if found[-1] in results:
             return [], True
         stage = found[-1]
@@ -48,9 +48,9 @@ def _next_of(spec: sweep_pb2.SweepSpec, combination: Mapping[str, Any], known: _
         last = [row[-1] for row in rows if row[-1] is not None]
         if {point.state for point in last} & UNDECIDED:
             return [], False
-        if any(point.state is not PointState.SUCCEEDED for point in last):
+        if stage != ROUNDED and any(point.state is not PointState.SUCCEEDED for point in last):
             return [], True  # there is no result to go on from
-        if stage.kind == "dense" or passes_gates(question, last):
+        if stage in (DENSE, ROUNDED) or passes_gates(question, last):
             results[stage] = "passed"
         else:
             results[stage] = "near" if passes_gates(_eased(question), last) else "missed"
@@ -61,10 +61,10 @@ def _point(
 ) -> NewPoint:
     stage, jobs = found[-1], [point.job_id if point else "" for point in row]
     cell = cell_of_stage(spec, chain, stage)
-    if stage.kind == "dense":
-        return point_of(spec, cell, stage)
-    before = found.index(Stage("rung", stage.density)) if stage.kind == "recovery" else len(found) - 2
-    return point_of(spec, cell, stage, dense=jobs[0], before=jobs[before])
+    earlier = [(one, job) for one, job in zip(found[:-1], jobs, strict=False) if one != ROUNDED]
+    if stage.kind == "recovery":
+        earlier = [one for one in earlier if one[0] == Stage("rung", stage.density)]
+    return point_of(spec, cell, stage, dense=jobs[0], before=earlier[-1][1] if earlier else "")
 
 
 def _eased(question: Question) -> Question:

@@ -25,20 +25,25 @@ class Stage:
     """One run of a descent.
 
     Attributes:
-        kind: the dense model, the first result of a density, or a longer training of that result.
+        kind: the dense model, that model rounded, the first result of a density, or a longer training of that result.
         density: fraction of the prunable weights that is kept.
     """
 
-    kind: Literal["dense", "rung", "recovery"]
+    kind: Literal["dense", "rounded", "rung", "recovery"]
     density: float
 
     def steps(self, whole: int) -> int:
         """Optimizer steps, where a whole run has `whole`."""
+        if self.kind == "rounded":
+            return 0
         share = {"dense": 1, "rung": RUNG_SHARE, "recovery": RECOVERY_SHARE}[self.kind]
         return max(1, whole // share)
 
 
-def stages(densities: Sequence[float], results: Mapping[Stage, Result]) -> list[Stage]:
+DENSE, ROUNDED = Stage("dense", 1.0), Stage("rounded", 1.0)
+
+
+def stages(densities: Sequence[float], results: Mapping[Stage, Result], *, rounds: bool = False) -> list[Stage]:
     """The stages whose results are known, in their order, and the one after them, unless the descent has ended.
 
     After the ladder, the densities that missed last are recovered: those that are near, the smallest first, until one
@@ -47,10 +52,13 @@ def stages(densities: Sequence[float], results: Mapping[Stage, Result]) -> list[
     Args:
         densities: in any order.
         results: of the stages that have ended.
+        rounds: whether the activations are int8: the dense model is measured with them too, to show what pruning adds.
     """
-    found, missed = [Stage("dense", 1.0)], list[Stage]()
-    if found[0] not in results:
-        return found
+    found, missed = list[Stage](), list[Stage]()
+    for stage in (DENSE, ROUNDED) if rounds else (DENSE,):
+        found.append(stage)
+        if stage not in results:
+            return found
     for density in sorted(densities, reverse=True):
         rung = Stage("rung", density)
         found.append(rung)
@@ -67,9 +75,9 @@ def stages(densities: Sequence[float], results: Mapping[Stage, Result]) -> list[
     return found
 
 
-def most_stages(densities: int) -> int:
-    """How many stages there are at most."""
-    return 1 + densities + MISSES
+def most_stages(densities: int, *, rounds: bool) -> int:
+    """How many stages there are at most; see `stages`."""
+    return 1 + rounds + densities + MISSES
 
 
 def most_steps(densities: int, whole: int) -> int:

@@ -12,15 +12,21 @@ from mvprune.spec.given import options_of
 from mvprune.spec.method_choice import FEW_EVENTS, OBERT
 from mvprune.spec.parameter import AUTO, MethodFacts
 from mvprune.spec.parameters import METHODS, PARAMETERS
+from mvprune.spec.patterns import BlocksOfFour
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.domain import descent
-from mvprune_service.domain.descent import Stage
+from mvprune_service.domain.descent import DENSE, ROUNDED, Stage
 from mvprune_service.domain.teaching import dense_spec
 from mvprune_service.sweeps.points import NewPoint, ladder_of
 
-STEPS = "max_steps"
+STEPS, _ACTIVATIONS = "max_steps", "activations"
 _CHANGES_SHAPES = ("trim_positions", "delta")
 _LENGTHS = ("epochs", "preset")
+
+
+def rounds(spec: sweep_pb2.SweepSpec) -> bool:
+    """Whether the results of a descent have int8 activations, so that its dense model is measured with them too."""
+    return spec.base.activations == job_pb2.Runtime.INT8
 
 
 def is_descent(spec: sweep_pb2.SweepSpec) -> bool:
@@ -62,6 +68,23 @@ def why_not(sweep: sweep_pb2.Sweep, combinations: Iterable[Mapping[str, Any]], s
     return ""
 
 
+def make_fast(spec: sweep_pb2.SweepSpec) -> str:
+    """Sets what the sparse runtime computes fastest, as far as a search for the goal LATENCY leaves it open. Returns
+    the options; "" if nothing was set."""
+    goal, base = sweep_pb2.SearchStrategy, spec.base
+    if spec.search.goal not in (goal.GOAL_UNSPECIFIED, goal.LATENCY):
+        return ""
+    varied = {axis.parameter for axis in spec.axes} | {name for point in spec.points for name in point.fields}
+    options = []
+    if not (base.pattern or base.structure or varied & {"pattern", "structure"}):
+        base.pattern = str(BlocksOfFour())
+        options.append(f"--pattern {base.pattern}")
+    if not (base.activations or _ACTIVATIONS in varied):
+        base.activations = job_pb2.Runtime.INT8
+        options.append("--activations int8")
+    return " and ".join(options)
+
+
 def with_steps(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, Any]], steps: int) -> str:
     """Sets the length of a whole run in steps, in place of epochs. Returns what a descent will take, in words."""
     for length in _LENGTHS:
@@ -81,6 +104,8 @@ def with_steps(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, An
 
 def cell_of_stage(spec: sweep_pb2.SweepSpec, combination: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
     """The cell of a stage: its density, and its steps, which tell a recovery from the run before it."""
+    if stage == ROUNDED:
+        return {**combination, DENSITY: 1.0, _ACTIVATIONS: "int8"}
     return {**combination, DENSITY: stage.density, STEPS: stage.steps(spec.base.training.max_steps)}
 
 
@@ -100,8 +125,14 @@ def point_of(
     """
     built = cells.build(spec.base, {METHOD: _method(spec, cell), **cell})
     job = built.spec
-    if stage.kind == "dense":
+    if stage == DENSE:
         return NewPoint(cell, dense_spec(job), built.dropped)
+    if stage == ROUNDED:
+        rounded = dense_spec(job)
+        rounded.start_from, rounded.baseline.job, rounded.activations = f"job:{before}", dense, job.activations
+        rounded.weight_dtype = job.weight_dtype or job_pb2.CompressionSpec.INT8
+        rounded.embedding_dtype, rounded.trim_vocabulary = job.embedding_dtype, job.trim_vocabulary
+        return NewPoint(cell, rounded, built.dropped)
     job.start_from = f"job:{before}"
     method = getattr(job, str(job.WhichOneof(METHOD)))
     method.schedule.shape, method.schedule.pruning_start = job_pb2.Schedule.ONE_SHOT, 1 / job.training.max_steps

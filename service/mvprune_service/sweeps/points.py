@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.struct_pb2 import Struct
 
+from mvprune.common.metrics import LATENCY_MS
 from mvprune.data.tasks import get_task
 from mvprune.spec import cells
 from mvprune.spec.gate import gate_of
@@ -23,10 +24,8 @@ from mvprune_service.domain.method import fill_method
 from mvprune_service.domain.run_length import Rows
 
 _GOALS = {
-    sweep_pb2.SearchStrategy.GOAL_UNSPECIFIED: "density",
     sweep_pb2.SearchStrategy.DENSITY: "density",
     sweep_pb2.SearchStrategy.BYTES: "bytes",
-    sweep_pb2.SearchStrategy.LATENCY: "latency_ms",
 }
 _EXACT = 2.0**53  # below it a double holds every whole number
 _MIN_DENSITY, _MAX_DENSITY, _TOLERANCE = 0.01, 0.5, 0.15
@@ -133,6 +132,6 @@ def question_of(spec: sweep_pb2.SweepSpec) -> Question:
     """The question of a sweep."""
     objectives = [Objective(one.metric, one.direction == sweep_pb2.Objective.MAXIMIZE) for one in spec.objectives]
     if spec.HasField("search") and not objectives:
-        goal = Objective(_GOALS.get(spec.search.goal, "density"), maximize=False)
+        goal = Objective(_GOALS.get(spec.search.goal, LATENCY_MS), maximize=False)
         objectives = [goal, *Question().objectives_for(get_task(spec.base.task).primary_metric)]
     return Question(tuple(map(gate_of, spec.gates)), tuple(objectives), spec.seeds == sweep_pb2.SweepSpec.WORST)

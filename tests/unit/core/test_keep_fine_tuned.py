@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformers import BertForSequenceClassification
 from mvprune.artifact import load, verify
 from mvprune.artifact.inspection import inspect
 from mvprune.data.loading import ClassificationData
-from mvprune_core import SharedBaseline, Teacher, Training, compress
+from mvprune_core import CompressionError, SharedBaseline, Teacher, Training, compress
 
 QUICK = Training(max_steps=6, batch_size=32)
 KEEP: dict[str, Any] = {"density": 1.0, "keep_fine_tuned": True, "training": QUICK, "dense_baseline": False}
@@ -88,3 +89,31 @@ def test_what_it_does_not_go_with(fine_tuned: Path, data: ClassificationData) ->
         compress(fine_tuned, data, **KEEP | {"density": 0.5})
     with pytest.raises(ValueError, match="keep_fine_tuned must be unset with a teacher"):
         compress(fine_tuned, data, teacher=Teacher(fine_tuned), **KEEP)
+
+
+def test_a_result_is_stored_anew_as_the_runtime_is_to_compute(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    """As a descent measures its dense model with int8 activations."""
+    options: dict[str, Any] = {"method": "magnitude", "density": 1.0, "training": QUICK, "dense_baseline": False}
+    dense = compress(model_folder, data, **options, **EXACT)
+    dense.save(tmp_path / "dense")
+    shared = SharedBaseline("dense", dense.info)
+    again: dict[str, Any] = KEEP | EXACT | {"start_from": str(tmp_path / "dense"), "dense_baseline": shared}
+    rounded = compress(model_folder, data, method="magnitude", activations="int8", **again)
+    assert NOTE in rounded.notes
+    weights = dense.model.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in rounded.model.state_dict().items())
+    assert rounded.metrics["dense/accuracy"] == dense.metrics["eval/accuracy"]
+    rounded.save(tmp_path / "rounded")
+    assert verify(tmp_path / "rounded").activations == "int8"
+
+
+def test_a_result_for_other_classes_is_not_stored_anew(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"method": "magnitude", "density": 1.0, "training": QUICK, "dense_baseline": False}
+    compress(model_folder, data, **options).save(tmp_path / "dense")
+    other = replace(data, labels=("other", "classes"))
+    with pytest.raises(CompressionError, match="start_from must be a model for the classes of the data"):
+        compress(model_folder, other, method="magnitude", start_from=str(tmp_path / "dense"), **KEEP)

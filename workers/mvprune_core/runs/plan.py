@@ -147,6 +147,7 @@ def resolve(
         config=student.config,
         tokenizer=tokenizer,
         fine_tuned=student.fine_tuned,
+        is_kept=request.keeps(student),
         max_length=max_length,
         train=with_length_buckets(train, settings.precision),
         validation=validation,
@@ -165,7 +166,7 @@ def resolve(
 
 def _find_value_head(request: Request, student: Loaded, train: Examples, notes: Notes) -> ValueHead | None:
     scale = request.objective.label_scale(student.config)
-    if scale is None or (request.spec.keep_fine_tuned and student.fine_tuned):
+    if scale is None or request.keeps(student):
         return None
     head = find_value_head(student.model, scale, train)
     notes.add(f"the labels are not standardised: {NO_VALUE_HEAD}" if head is None else head.note)
@@ -300,6 +301,13 @@ def _find_start(request: Request, student: Loaded, notes: Notes) -> GivenMask | 
     if spec.start_from is None:
         return None
     found = _given(load_start, request, student, find_mask(spec.start_from, None))
+    if spec.keep_fine_tuned:
+        if not found.has_head:
+            raise CompressionError(
+                Reason.INVALID_MODEL,
+                "start_from must be a model for the classes of the data with keep_fine_tuned, got other classes",
+            )
+        return found
     head = "with its head" if found.has_head else "with a new head, as its classes are others"
     notes.add(f"pruning goes on from a model of density {found.density:.4g}, {head}; its zeros stay (start_from)")
     return found

@@ -62,8 +62,9 @@ def with_precision(
         check_speed(request.device, settings.precision)
         return settings
     work = settings.total_steps(len(train)) * settings.batch_size * sum(x.weight.numel() for x in layers.values())
-    is_kept = request.spec.keep_fine_tuned and student.fine_tuned
-    if work < LEAST_WORK or is_kept or settings.deterministic:  # times decide, and another run may measure others
+    if (
+        work < LEAST_WORK or request.keeps(student) or settings.deterministic
+    ):  # times decide, and another run may measure others
         return replace(settings, precision="fp32")
     of_run = asdict(settings) | {"accumulation_steps": 0}  # more after memory ran out
     run = identity(request.source.name, request.data.fingerprint, of_run)

@@ -15,7 +15,7 @@ from mvprune.artifact.structures import Structures
 from mvprune.data.phases import Phase, phases_of
 from mvprune_core.base.settings import Settings
 from mvprune_core.methods import Method
-from mvprune_core.models.loading import Source
+from mvprune_core.models.loading import Loaded, Source
 from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.models.value_head import ValueHead
 from mvprune_core.pruning.selectors import Selector
@@ -51,6 +51,10 @@ class Request:
         """The data set."""
         return self.objective.data
 
+    def keeps(self, student: Loaded) -> bool:
+        """Whether the result is a model as it is, without training: the student, or that of `start_from`."""
+        return self.spec.keep_fine_tuned and (student.fine_tuned or self.spec.start_from is not None)
+
 
 class Test(NamedTuple):
     """Examples to test on, and their objective."""
@@ -72,6 +76,7 @@ class ResolvedRun(Request):
         config: the model's transformers config, with the task's head.
         tokenizer: digest of the model's tokenizer.
         fine_tuned: whether the model is fine-tuned for the task already, so that the dense baseline needs no training.
+        is_kept: whether the result is a model as it is, without training.
         max_length: tokens in an input.
         train: the training examples, tokenised.
         validation: the validation examples, tokenised.
@@ -94,6 +99,7 @@ class ResolvedRun(Request):
     config: Any
     tokenizer: str
     fine_tuned: bool
+    is_kept: bool
     max_length: int
     train: Examples
     validation: Examples
@@ -129,11 +135,6 @@ class ResolvedRun(Request):
             train=len(self.train),
             validation=len(self.validation),
         )
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the result is the model itself, without training."""
-        return self.spec.keep_fine_tuned and self.fine_tuned
 
     @property
     def has_own_baseline(self) -> bool:

@@ -150,13 +150,14 @@ class CompressionRun:
         loaded = loaded or self._take_student()
         model = loaded.model.to(run.device)
         layers = run.layers_of(model)
+        given, start = run.given_mask, run.start
+        if start is not None:  # its head was trained
+            load_tensors(model, start.weights)
+            loaded = replace(loaded, new=tuple(name for name in loaded.new if name not in start.weights))
         if run.is_kept:
             return self._keep(loaded, layers)
-        given, start = run.given_mask, run.start
-        if (begin := given or start) is not None:
-            load_tensors(model, begin.weights)
-        if start is not None:  # its head was trained
-            loaded = replace(loaded, new=tuple(name for name in loaded.new if name not in start.weights))
+        if given is not None:
+            load_tensors(model, given.weights)
         rounded = RoundedLayers(model) if run.spec.rounds else None
         masks = Masks(
             model,

@@ -164,6 +164,12 @@ class Checker:
         if self._uploaded is not None:
             self.notes += tuple(self._uploaded.notes)
 
+    @property
+    def knows_shapes(self) -> bool:
+        """Whether the shapes of the model's matrices are known, once `check` has run."""
+        model, found = self._job.spec.model, self._models.get((self._job.spec.model, inspect_model))
+        return model in KNOWN_SIZES or bool(found and found.architecture and found.architecture.shapes)
+
     def train_rows(self) -> int:
         """The rows to train on; 0 where they are not known. Reads the data files."""
         self._check_data(self._check_task(self._job.spec), self._job.spec)

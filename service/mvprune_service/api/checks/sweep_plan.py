@@ -38,7 +38,7 @@ from mvprune_service.domain.descent import Stage, most_stages
 from mvprune_service.domain.search import most_steps
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
-from mvprune_service.sweeps.descents import is_descent, why_not, with_steps
+from mvprune_service.sweeps.descents import is_descent, make_fast, rounds, why_not, with_steps
 from mvprune_service.sweeps.points import NewPoint, ladder_of, new_point
 
 _SPEC = "sweep.spec"
@@ -64,6 +64,7 @@ class SweepPlan:
         inputs_us: when the newest of the input files was modified, 0 where none is read here.
         uploads: references to the uploads that jobs need.
         steps: of the trainings of each checked point, by the digest of its spec; 0 where they are not known.
+        knows_shapes: whether the shapes of all models are known.
     """
 
     points: list[NewPoint] = field(default_factory=list)
@@ -78,6 +79,7 @@ class SweepPlan:
     inputs_us: int = 0
     uploads: set[str] = field(default_factory=set)
     steps: dict[str, int] = field(default_factory=dict)
+    knows_shapes: bool = True
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,26 @@ class Surroundings:
 
 
 def plan_sweep(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) -> SweepPlan:
-    """Plans a sweep. Reads models' headers and data files."""
+    """Plans a sweep. Reads models' headers and data files. A search for a fast model gets what makes it fast, where
+    it leaves that open and the model can have it."""
+    asked = sweep_pb2.Sweep()
+    asked.CopyFrom(sweep)
+    options = make_fast(sweep.spec) if strategy_of(sweep.spec) == "search" else ""
+    plan = _plan(sweep, around, max_points)
+    if not options:
+        return plan
+    if plan.knows_shapes and not plan.violations:
+        note = f"{options}, which the sparse runtime computes fastest (--goal density or bytes leaves that out)"
+    else:
+        why = plan.violations[0].description if plan.violations else "the shapes of the model are not known here"
+        note = f"without {options}, which the sparse runtime would compute fastest: {why}"
+        sweep.CopyFrom(asked)
+        plan = _plan(sweep, around, max_points)
+    plan.notes.insert(0, f"the search is for a fast model: {note}")
+    return plan
+
+
+def _plan(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) -> SweepPlan:
     plan, spec = SweepPlan(), sweep.spec
     axes = Axes(_SPEC, may_have_ranges=strategy_of(spec) == "random")
     axes.read(spec.axes, spec.points, spec.exclude)
@@ -132,7 +153,7 @@ def plan_sweep(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) ->
         _choose_way(plan, sweep, [point for point, origin in found if origin.point is None])
         searched = len(combinations(spec)) * max(1, spec.search.seeds)
         densities = len(ladder_of(spec.search))
-        most = most_stages(densities) if is_descent(spec) else most_steps(densities)
+        most = most_stages(densities, rounds=rounds(spec)) if is_descent(spec) else most_steps(densities)
         plan.points, plan.most_jobs = beside, len(beside) + searched * most
     else:
         plan.points, plan.most_jobs = plan.checked, len(plan.checked)
@@ -296,6 +317,7 @@ def check_points(
             plan.masks.setdefault(named_job, (point.spec, place_of(Violation(begin, ""), point.cell, origin).field))
         plan.notes += [note for note in (*point.notes, *checker.notes) if note not in plan.notes]
         plan.length_notes.update(checker.length_notes)
+        plan.knows_shapes &= checker.knows_shapes
         if checker.size is not None:
             plan.model_sizes[point.spec.model] = base64.b64encode(checker.size.SerializeToString()).decode()
     if sweep.policy.reuse:

@@ -7,21 +7,21 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from mvprune_service.domain.descent import MISSES, Result, Stage, most_stages, most_steps, stages
-
-DENSE = Stage("dense", 1.0)
+from mvprune_service.domain.descent import DENSE, MISSES, ROUNDED, Result, Stage, most_stages, most_steps, stages
 
 
-def descend(densities: list[float], outcome: Mapping[float, Result], recovered: Collection[float]) -> list[Stage]:
+def descend(
+    densities: list[float], outcome: Mapping[float, Result], recovered: Collection[float], *, rounds: bool
+) -> list[Stage]:
     """All stages, in the order in which they are made, where these densities pass after their recovery."""
     results: dict[Stage, Result] = {}
-    while (found := stages(densities, results))[-1] not in results:
+    while (found := stages(densities, results, rounds=rounds))[-1] not in results:
         assert list(results) == found[:-1], "a stage is made once, after those before it"
         stage = found[-1]
         if stage.kind == "rung":
             results[stage] = outcome[stage.density]
         else:
-            results[stage] = "passed" if stage.kind == "dense" or stage.density in recovered else "near"
+            results[stage] = "passed" if stage == DENSE or stage.density in recovered else "near"
     return found
 
 
@@ -30,13 +30,16 @@ OUTCOMES: tuple[Result, ...] = ("passed", "near", "missed")
 
 @pytest.mark.parametrize("count", range(1, 6))
 @pytest.mark.parametrize("helps", [True, False])
-def test_it_ends_after_two_misses_in_a_row_and_recovers_those_that_are_near(count: int, helps: bool) -> None:
+@pytest.mark.parametrize("rounds", [True, False])
+def test_it_ends_after_two_misses_in_a_row_and_recovers_those_that_are_near(
+    count: int, helps: bool, rounds: bool
+) -> None:
     densities = [0.5 / 1.5**index for index in range(count)]
     for outcomes in itertools.product(OUTCOMES, repeat=count):
         outcome = dict(zip(densities, outcomes, strict=True))
-        found = descend(densities, outcome, densities if helps else ())
-        assert found[0] == DENSE
-        assert len(found) <= most_stages(count)
+        found = descend(densities, outcome, densities if helps else (), rounds=rounds)
+        assert found[: 1 + rounds] == [DENSE, ROUNDED][: 1 + rounds]
+        assert len(found) <= most_stages(count, rounds=rounds)
         rungs = [stage.density for stage in found if stage.kind == "rung"]
         assert rungs == densities[: len(rungs)]
         passed = [outcome[density] == "passed" for density in rungs]

@@ -18,7 +18,11 @@ from .gym import BASE, Gym, Quality
 OBERT: dict[str, Any] = {key: value for key, value in BASE.items() if key != "movement"} | {
     "training": {"max_steps": 600}
 }
-SEARCH: dict[str, Any] = {"search": {}, "gates": [{"metric": "delta/accuracy", "min": -0.01}], "base": OBERT}
+SEARCH: dict[str, Any] = {
+    "search": {"goal": "DENSITY"},
+    "gates": [{"metric": "delta/accuracy", "min": -0.01}],
+    "base": OBERT,
+}
 LADDER = [0.5, 0.338, 0.229, 0.155, 0.105, 0.0707, 0.0478, 0.0323, 0.0219, 0.0148, 0.01]
 
 
@@ -77,7 +81,9 @@ async def test_a_descent_has_no_note_on_the_length_of_whole_runs(
     make: Callable[[Quality], Gym], way: str, expected: bool
 ) -> None:
     base = OBERT | {"training": {"max_steps": 20}}
-    sweep = await make(falls_below(0.3)).create(**SEARCH | {"base": base, "search": {"way": way.upper()}})
+    sweep = await make(falls_below(0.3)).create(
+        **SEARCH | {"base": base, "search": {"way": way.upper(), "goal": "DENSITY"}}
+    )
     assert any("steps are needed" in note for note in sweep.notes) == expected
 
 
@@ -135,7 +141,7 @@ async def test_a_run_that_failed_is_retried_and_the_descent_goes_on(
 
 async def test_each_seed_is_a_chain_of_its_own(make: Callable[[Quality], Gym]) -> None:
     gym = make(falls_below(0.3))
-    await gym.create(**SEARCH | {"search": {"seeds": 2}})
+    await gym.create(**SEARCH | {"search": {"seeds": 2, "goal": "DENSITY"}})
     await gym.run()
     specs = await _specs(gym)
     starts = {spec.seed: set[str]() for spec in specs}
@@ -151,11 +157,77 @@ async def test_blocks_of_four_and_what_is_stored_are_those_of_the_base(make: Cal
     stored = {"trim_vocabulary": True, "weight_dtype": "INT8", "activations": "INT8"}
     await gym.create(**SEARCH | {"base": OBERT | {"pattern": "1x4", "magnitude": {}} | stored})
     await gym.run()
-    dense, *rungs = await _specs(gym)
+    dense, _, *rungs = await _specs(gym)
     assert (dense.pattern, dense.trim_vocabulary, dense.weight_dtype, dense.activations) == ("", False, 0, 0)
     assert {(spec.weight_dtype, spec.activations) for spec in rungs} == {(4, 2)}
     assert all((spec.pattern, spec.trim_vocabulary) == ("1x4", True) for spec in rungs)
     assert {spec.WhichOneof("method") for spec in rungs} == {"magnitude"}
+
+
+async def test_a_search_is_for_a_fast_model(make: Callable[[Quality], Gym]) -> None:
+    """Blocks of four and int8 activations; the dense model is measured with these too, and nothing goes on from it."""
+    gym = make(falls_below(0.3))
+    sweep = await gym.create(**SEARCH | {"search": {}})
+    assert (sweep.spec.base.pattern, sweep.spec.base.activations) == ("1x4", job_pb2.Runtime.INT8)
+    assert sweep.notes[0].startswith("the search is for a fast model: --pattern 1x4 and --activations int8, which")
+    await gym.run()
+    points, (dense, rounded, first, *rungs) = await gym.points(), await _specs(gym)
+    assert [point.target_density for point in points[:3]] == [1.0, 1.0, LADDER[0]]
+    assert points[1].cell.fields.keys() == {"density", "activations"}
+    assert rounded.start_from == first.start_from == f"job:{points[0].job}"
+    assert (rounded.baseline.job, rounded.keep_fine_tuned) == (points[0].job, True)
+    assert (rounded.weight_dtype, rounded.activations) == (job_pb2.CompressionSpec.INT8, job_pb2.Runtime.INT8)
+    assert (rounded.pattern, dense.activations) == ("", 0)
+    assert {(spec.pattern, spec.activations) for spec in (first, *rungs)} == {("1x4", job_pb2.Runtime.INT8)}
+
+
+async def test_the_unpruned_model_in_int8_is_recommended_where_nothing_pruned_passes(
+    make: Callable[[Quality], Gym],
+) -> None:
+    gym = make(lambda spec: 0.9 if spec.target_density == 1 else 0.5)
+    await gym.create(**SEARCH | {"search": {}})
+    await gym.run(failing=())
+    done = await gym.get()
+    assert done.recommendation.passed
+    assert (await gym.points())[done.recommendation.point - 1].cell["activations"] == "int8"
+
+
+async def test_a_failure_in_int8_does_not_end_the_descent(make: Callable[[Quality], Gym]) -> None:
+    gym = make(falls_below(0.3))
+    await gym.create(**SEARCH | {"search": {}})
+    await gym.run(failing=("s-0002",))
+    assert (await gym.points())[(await gym.get()).recommendation.point - 1].target_density == LADDER[1]
+
+
+@pytest.mark.parametrize(
+    ("base", "pattern", "activations"),
+    [
+        ({"pattern": "1x4"}, "1x4", job_pb2.Runtime.INT8),
+        ({"activations": "FP32"}, "1x4", job_pb2.Runtime.FP32),
+        ({"structure": "HEADS", "magnitude": {}}, "", job_pb2.Runtime.INT8),
+    ],
+)
+async def test_what_is_given_stays(
+    make: Callable[[Quality], Gym], base: dict[str, Any], pattern: str, activations: int
+) -> None:
+    found = await make(falls_below(0.3)).create(**SEARCH | {"search": {}, "base": OBERT | base}, validate_only=True)
+    assert (found.spec.base.pattern, found.spec.base.activations) == (pattern, activations)
+
+
+@pytest.mark.parametrize(
+    ("base", "why"),
+    [
+        ({"rpp": {}}, "the method rpp"),
+        ({"model": "someone/something"}, "the shapes of the model are not known here"),
+    ],
+)
+async def test_a_search_that_cannot_be_for_a_fast_model_says_why(
+    make: Callable[[Quality], Gym], base: dict[str, Any], why: str
+) -> None:
+    found = await make(falls_below(0.3)).create(**SEARCH | {"search": {}, "base": OBERT | base}, validate_only=True)
+    assert (found.spec.base.pattern, found.spec.base.activations) == ("", 0)
+    assert found.notes[0].startswith("the search is for a fast model: without --pattern 1x4 and --activations int8")
+    assert why in found.notes[0]
 
 
 async def test_the_options_of_a_method_that_was_not_named_are_those_of_obert(make: Callable[[Quality], Gym]) -> None:
@@ -228,7 +300,7 @@ async def test_dense_models_of_each_run_are_no_descent(make: Callable[[Quality],
 
 async def test_a_bisection_is_made_when_it_is_asked_for(make: Callable[[Quality], Gym]) -> None:
     sweep = await make(falls_below(0.3)).create(
-        **SEARCH | {"search": {"way": "BISECTION"}, "base": OBERT | {"obert": {}}}
+        **SEARCH | {"search": {"way": "BISECTION", "goal": "DENSITY"}, "base": OBERT | {"obert": {}}}
     )
     assert sweep.spec.search.way == sweep_pb2.SearchStrategy.BISECTION
     assert not any("descent" in note for note in sweep.notes)
