@@ -71,7 +71,7 @@ def main(options: list[str]) -> int:
         command = [
             "submit", "--model", f"server:{inputs.model}", "--task", "text-classification",
             "--train", f"server:{inputs.train}", "--validation", f"server:{inputs.validation}",
-            "--max-loss", MAX_LOSS, "--pattern", "1x4", "--activations", "int8",
+            "--max-loss", MAX_LOSS,
             "--max-steps", STEPS, "--batch-size", "16", "--cpus", "2", *options, "--wait", "--download", str(target),
         ]  # fmt: skip
         print(f"3/4  mvpctl {' '.join(command)}", flush=True)

@@ -2,6 +2,7 @@
 
     export("out/", "dense/", to="dense")  # a Hugging Face folder for from_pretrained without mvprune
     export("out/", "onnx/", to="onnx")  # model.onnx, checked with onnxruntime against torch
+    export("out/", "int8/", to="onnx", quantize="int8")  # for onnxruntime, without the gain of the zeros
     export("out/", "csr/", to="csr")  # one scipy .npz for every pruned weight
 
 The target folder must be new or empty.
@@ -45,7 +46,7 @@ class Exported:
         files: path → bytes.
         difference: the largest difference of the ONNX outputs to torch's, as a fraction of the largest output; None for
             the other formats, which contain the same numbers.
-        tolerance: the largest allowed difference.
+        tolerance: the largest allowed difference; None: there is none.
         notes: what the format cannot have, and how it was written instead, a sentence each.
     """
 
@@ -63,6 +64,7 @@ def export(
     *,
     to: str,
     base: str | Path | None = None,
+    quantize: str | None = None,
     on_progress: Callable[[str], None] = lambda doing: None,
 ) -> Exported:
     """Writes an artifact's model in another format.
@@ -72,16 +74,19 @@ def export(
         folder: a new or empty folder; an error leaves it empty.
         to: one of `FORMATS`.
         base: the base model's folder, for a delta artifact; by default it is searched as `mvprune.load` does.
+        quantize: int8, for ONNX: weights and inputs of products in int8; None: fp32.
         on_progress: receives a short description of each step.
 
     Raises:
-        ValueError: `to` is not one of `FORMATS`.
+        ValueError: `to` is not one of `FORMATS`, or cannot be quantized so.
         ArtifactError: the folder is not empty or cannot be written, the artifact is not valid, or the exported model
             differs from torch.
         MissingExtra: a package is missing; the message says how to install it.
     """
     if to not in FORMATS:
         raise ValueError(f"to {must_be_one_of(FORMATS, to)}")
+    if quantize is not None and (quantize != "int8" or to != "onnx"):
+        raise ValueError(f"quantize must be int8, with the format onnx, or unset, got {quantize!r} with {to}")
     artifact, folder = Path(artifact), Path(folder)
     check_free(folder)
     writer = _writer(to)
@@ -91,7 +96,8 @@ def export(
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".exporting-", dir=folder) as scratch:
             staged = Path(scratch)
-            written: Written = writer.write(artifact, staged, base, on_progress)
+            options = {} if quantize is None else {"quantize": quantize}
+            written: Written = writer.write(artifact, staged, base, on_progress, **options)
             if to != "csr":
                 _copy_tokenizer(manifest, artifact, staged)
             give_usual_modes(staged)
@@ -102,7 +108,7 @@ def export(
     except OSError as error:
         raise ArtifactError(f"{error.filename or folder}: {error.strerror or error}") from error
     notes = written.notes if to == "csr" else (*written.notes, _not_kept(manifest, artifact, to, sizes))
-    if manifest.activations != "fp32":
+    if manifest.activations != "fp32" and quantize is None:
         own = manifest.activations
         notes += (f"{to} has no rounding of activations: the metrics in the manifest are those of {own} activations",)
     return Exported(folder, to, sizes, written.difference, written.tolerance, notes)

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import json
 import logging
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import onnxscript  # noqa: F401 (torch's exporter needs it, and says so late)
 import torch
+from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor
 
 from mvprune.artifact.errors import ArtifactError
@@ -36,13 +39,22 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _SHOWN = 200  # characters of another library's message
 TOLERANCE = 1e-4
 """How far an output may be off torch's, as a fraction of the largest."""
+_INT8 = "the metrics in the manifest are not those of the rounded model, and onnxruntime computes zeros as any weight"
 
 
-def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Callable[[str], None]) -> Written:
+def write(
+    artifact: Path,
+    folder: Path,
+    base: str | Path | None,
+    on_progress: Callable[[str], None],
+    quantize: str | None = None,
+) -> Written:
     """model.onnx: fp32, any number of examples and tokens; inputs and outputs have the names that transformers gives.
 
+    With `quantize` int8 it is checked in fp32, and then rounded: see `_quantize`.
+
     Returns:
-        How far its outputs are off torch's (see `check`), and what `TOLERANCE` is.
+        How far its outputs are off torch's (see `check`), and what `TOLERANCE` is; None for int8, which has no limit.
 
     Raises:
         ArtifactError: torch or onnxruntime cannot export or run this model; or by more than `TOLERANCE`.
@@ -53,17 +65,41 @@ def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Ca
     _trace(model, folder / ONNX_FILE)
     (folder / CONFIG_FILE).write_text(json.dumps(_plain_config(model), indent=2) + "\n")
     on_progress("checking it with onnxruntime")
-    return Written(check(model, folder / ONNX_FILE), TOLERANCE)
+    difference = check(model, folder / ONNX_FILE)
+    if quantize is None:
+        return Written(difference, TOLERANCE)
+    on_progress("rounding it to int8")
+    with _refusing(model, "onnxruntime cannot round it to int8"), _quiet():
+        rounded = _quantize(folder / ONNX_FILE)
+    if not rounded:
+        raise ArtifactError(
+            f"{type(model).__name__} has no matrix that onnxruntime computes in int8; leave quantize out"
+        )
+    return Written(check(model, folder / ONNX_FILE, math.inf), None, (f"int8: {rounded} products; {_INT8}",))
 
 
-def check(model: Any, path: Path) -> float:
+def _quantize(path: Path) -> int:
+    """Rounds an ONNX file, in place: weights to int8 with a scale for each output, embeddings with one scale; inputs
+    are rounded to 8 bits when it runs. One scale for a matrix loses more (MiniLM on SST-2: 0.7 points in place of 0.0),
+    and is no faster.
+
+    Returns:
+        The number of products in int8.
+    """
+    fp32 = path.rename(path.with_suffix(".fp32"))
+    quantize_dynamic(fp32, path, weight_type=QuantType.QInt8, per_channel=True)
+    fp32.unlink()
+    return sum(node.op_type == "MatMulInteger" for node in onnx.load(path).graph.node)
+
+
+def check(model: Any, path: Path, tolerance: float = TOLERANCE) -> float:
     """Compares an ONNX file with the model on inputs of several shapes, with padding.
 
     Returns:
         The largest difference of an output, as a fraction of the largest output (of 1 if that is smaller).
 
     Raises:
-        ArtifactError: it is more than `TOLERANCE`, or one of the two cannot be run.
+        ArtifactError: it is more than `tolerance`, or one of the two cannot be run.
     """
     largest = 0.0
     with _refusing(model, "onnxruntime cannot open it"):
@@ -79,8 +115,8 @@ def check(model: Any, path: Path) -> float:
                 shapes = f"{list(wanted.shape)} as in torch, got {list(output.shape)}"
                 raise ArtifactError(f"{path.name}: the shape of {name} must be {shapes}")
             off = float(np.abs(output - wanted).max() / max(np.abs(wanted).max(), 1.0))
-            if not off <= TOLERANCE:
-                raise ArtifactError(f"{path.name}: {name} must be within {TOLERANCE:.0e} of torch's, got {off:.1e}")
+            if not off <= tolerance:
+                raise ArtifactError(f"{path.name}: {name} must be within {tolerance:.0e} of torch's, got {off:.1e}")
             largest = max(largest, off)
     return largest
 

@@ -166,8 +166,8 @@ class Spec:
             pruned weights are a bit mask.
         start_from: the result whose weights pruning goes on from, and whose zeros stay: job:ID, the artifact of a
             job that has SUCCEEDED; in compress() the folder of an artifact.
-        keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
-            train it again.
+        keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task, or that of
+            start_from, as it is.
         seed: seed of the random numbers.
         method: name of the method.
         method_options: the options of the method that were set.

@@ -279,8 +279,8 @@ class TrainingOptions(TypedDict, total=False):
         keep_best: the result is the best model evaluated at the target density, not the last; needs evaluate_every;
             default: no.
         best_metric: metric of the task that patience and keep_best compare; default: the task's primary metric.
-        keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
-            train it again; default: no.
+        keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task, or that of
+            start_from, as it is; default: no.
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.
     """
 

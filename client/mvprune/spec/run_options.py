@@ -54,8 +54,8 @@ class RunOptions:
             pruned weights are a bit mask; default: no.
         start_from: the result whose weights pruning goes on from, and whose zeros stay: job:ID, the artifact of a
             job that has SUCCEEDED; in compress() the folder of an artifact; default: the weights of the model.
-        keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task as it is; do not
-            train it again; default: no.
+        keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task, or that of
+            start_from, as it is; default: no.
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.
     """
 

@@ -130,6 +130,7 @@ def point_of(
     if stage == ROUNDED:
         rounded = dense_spec(job)
         rounded.start_from, rounded.baseline.job, rounded.activations = f"job:{before}", dense, job.activations
+        rounded.teacher.none = True
         rounded.weight_dtype = job.weight_dtype or job_pb2.CompressionSpec.INT8
         rounded.embedding_dtype, rounded.trim_vocabulary = job.embedding_dtype, job.trim_vocabulary
         return NewPoint(cell, rounded, built.dropped)

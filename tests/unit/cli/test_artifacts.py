@@ -178,6 +178,12 @@ def test_export(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
     assert (quiet.out, quiet.err) == (f"{tmp_path / 'third'}\n", "")
 
 
+def test_only_onnx_is_exported_in_int8(mvpctl: Mvpctl, folder: Path, tmp_path: Path) -> None:
+    outcome = mvpctl("export", str(folder), str(tmp_path / "csr"), "--to", "csr", "--quantize", "int8")
+    assert outcome.code == 2
+    assert "--quantize: is for --to onnx, got --to csr" in outcome.err
+
+
 def test_export_of_a_jobs_artifact(
     mvpctl: Mvpctl, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

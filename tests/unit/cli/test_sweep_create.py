@@ -43,7 +43,7 @@ def axes(request: sweep_pb2.CreateSweepRequest) -> dict[str, list[Any]]:
 def test_the_one_line_form_is_a_search(fake: Fake, mvpctl: Mvpctl) -> None:
     fake.answers["CreateSweep"] = created
     outcome = mvpctl(*CREATE, "--max-loss", "1.0")
-    text = "search to the smallest density, of bert-base-uncased on sst2"
+    text = "search to the smallest latency, of bert-base-uncased on sst2"
     assert (outcome.code, outcome.out) == (0, f"sweep s1 created: points as the search goes on; {text}\n")
     spec = fake.asked("CreateSweep").sweep.spec
     assert spec.WhichOneof("strategy") == "search"

@@ -131,13 +131,13 @@ def test_a_pattern_has_a_density(fake: Fake, client: Client, options: Any) -> No
 
 def test_a_search_is_the_default_where_no_density_is_given(fake: Fake, client: Client) -> None:
     spec = sent(fake, client, model="m", task="sst2", max_loss=1.5).sweep.spec
-    assert (spec.WhichOneof("strategy"), spec.search.goal, spec.search.seeds) == ("search", 1, 1)
+    assert (spec.WhichOneof("strategy"), spec.search.goal, spec.search.seeds) == ("search", 3, 1)
     assert not spec.search.HasField("min_density")
     assert (spec.max_loss, [*spec.gates]) == (1.5, [])
-    strategy = SearchStrategy("latency", min_density=0.02, max_density=0.4, tolerance=0.1, seeds=3)
+    strategy = SearchStrategy("bytes", min_density=0.02, max_density=0.4, tolerance=0.1, seeds=3)
     spec = sent(fake, client, model="m", task="squad", gates=["f1>=80"], strategy=strategy).sweep.spec
     found = spec.search
-    assert (found.goal, found.min_density, found.max_density, found.tolerance, found.seeds) == (3, 0.02, 0.4, 0.1, 3)
+    assert (found.goal, found.min_density, found.max_density, found.tolerance, found.seeds) == (2, 0.02, 0.4, 0.1, 3)
     assert sent(fake, client, model="m", task="sst2", max_loss=1, pattern="1x4").sweep.spec.HasField("search")
     for given in ({"density": 0.1}, {"axes": {"density": [0.1]}}):
         assert sent(fake, client, model="m", task="sst2", max_loss=1, **given).sweep.spec.HasField("grid")

@@ -91,6 +91,24 @@ def test_onnx_computes_what_torch_does(pruned_model: Made, tmp_path: Path, kind:
 
 
 @pytest.mark.slow
+def test_onnx_in_int8(pruned_model: Made, tmp_path: Path) -> None:
+    model, artifact = pruned_model("BertForSequenceClassification")
+    done = export(artifact, tmp_path / "onnx", to="onnx", quantize="int8")
+    linear = sum(isinstance(module, torch.nn.Linear) for module in model.modules())
+    assert done.notes[0].startswith(f"int8: {linear} products; ")
+    assert (done.tolerance, done.difference < 0.1) == (None, True)
+    session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
+    feeds = {"input_ids": INPUTS, "attention_mask": torch.ones_like(INPUTS), "token_type_ids": 0 * INPUTS}
+    (found,) = session.run(["logits"], {name: value.numpy() for name, value in feeds.items()})
+    with torch.no_grad():
+        expected = model(**feeds).logits
+    assert 0 < np.abs(found - expected.numpy()).max() < 0.1 * expected.abs().max()
+    plain = export(artifact, tmp_path / "plain", to="onnx").files["model.onnx"]
+    assert done.files.keys() == {"config.json", "model.onnx", "vocab.txt"}
+    assert done.files["model.onnx"] < plain, "most of this small file is the graph"
+
+
+@pytest.mark.slow
 def test_an_onnx_file_that_computes_something_else_is_refused(pruned_model: Made, tmp_path: Path) -> None:
     model, artifact = pruned_model("BertForSequenceClassification")
     export(artifact, tmp_path / "onnx", to="onnx")
@@ -110,6 +128,14 @@ def test_csr_files_hold_the_pruned_weights(pruned_model: Made, tmp_path: Path, v
         matrix = sparse.load_npz(tmp_path / "csr" / f"{name}.npz")
         assert matrix.nnz == layer.nonzero
         assert np.array_equal(matrix.toarray(), model.get_parameter(name).detach().numpy())
+
+
+@pytest.mark.parametrize(("to", "quantize"), [("csr", "int8"), ("onnx", "int4")])
+def test_what_cannot_be_quantized(pruned_model: Made, tmp_path: Path, to: str, quantize: str) -> None:
+    _, artifact = pruned_model("BertForSequenceClassification")
+    with pytest.raises(ValueError, match=f"quantize must be int8, with the format onnx, or unset, got '{quantize}'"):
+        export(artifact, tmp_path / "none", to=to, quantize=quantize)
+    assert not (tmp_path / "none").exists()
 
 
 def test_what_cannot_be_exported(pruned_model: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ async def test_a_search_is_for_a_fast_model(make: Callable[[Quality], Gym]) -> N
     assert [point.target_density for point in points[:3]] == [1.0, 1.0, LADDER[0]]
     assert points[1].cell.fields.keys() == {"density", "activations"}
     assert rounded.start_from == first.start_from == f"job:{points[0].job}"
-    assert (rounded.baseline.job, rounded.keep_fine_tuned) == (points[0].job, True)
+    assert (rounded.baseline.job, rounded.teacher.none, rounded.keep_fine_tuned) == (points[0].job, True, True)
     assert (rounded.weight_dtype, rounded.activations) == (job_pb2.CompressionSpec.INT8, job_pb2.Runtime.INT8)
     assert (rounded.pattern, dense.activations) == ("", 0)
     assert {(spec.pattern, spec.activations) for spec in (first, *rungs)} == {("1x4", job_pb2.Runtime.INT8)}
