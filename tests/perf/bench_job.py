@@ -48,7 +48,7 @@ START = {
 }
 END = {
     "checkpoint": ("loop.Trainer._save",),
-    "rounding": ("steps.CompressionRun.fold",),
+    "rounding": ("steps.CompressionRun.apply_masks",),
     "distributions": ("distributions.Distributions.after",),
     "evaluation": ("evaluator.Evaluator.evaluate_stored",),
     "counts": ("steps.CompressionRun.account", "evaluator.Evaluator.above_constant"),

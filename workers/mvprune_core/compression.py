@@ -56,7 +56,7 @@ def compress(
 
     The dense baseline is the model itself if it is fine-tuned for the task already, else the model fine-tuned with the
     same settings, steps and seed. Pruning starts from the original weights in both cases. The final evaluation is of
-    the model that the artifact stores: masks folded in, values rounded as in the file.
+    the model that the artifact stores: masks applied, values rounded as in the file.
 
     Args:
         model: a folder, a name under MVPRUNE_MODELS, a hub id, or a `Source` that `find_model` returned.
@@ -105,13 +105,13 @@ def compress(
             baseline = run.baseline()
             distillation = distillation or run.distillation()
             masked = run.prune(distillation)
-            folded = run.fold(masked)
+            final = run.apply_masks(masked)
             assembly = Assembly(run, baseline, masked)
-            folded, measured = run.evaluator.evaluate_stored(folded, assembly.other_bytes)
-            tested = run.evaluator.test(folded)
-            counts = run.account(folded)
-            above_constant = run.evaluator.above_constant(folded, measured.metrics, baseline)
-            result = assembly.result(folded, measured, tested, counts, above_constant)
+            final, measured = run.evaluator.evaluate_stored(final, assembly.other_bytes)
+            tested = run.evaluator.test(final)
+            counts = run.account(final)
+            above_constant = run.evaluator.above_constant(final, measured.metrics, baseline)
+            result = assembly.result(final, measured, tested, counts, above_constant)
         result.model.cpu()
     return result
 

@@ -37,7 +37,7 @@ WATCHED = {
     "mvprune_core.runs.steps": (
         "CompressionRun.baseline",
         "CompressionRun.distillation",
-        "CompressionRun.fold",
+        "CompressionRun.apply_masks",
         "CompressionRun.account",
     ),
     "mvprune_core.runs.evaluator": ("Evaluator.evaluate_stored", "Evaluator.above_constant"),

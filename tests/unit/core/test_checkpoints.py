@@ -161,7 +161,7 @@ def test_the_last_checkpoint_is_written_while_the_run_goes_on(
     with Checkpoints(tmp_path, "this run", seconds=1e9) as checkpoints:
         run(whole, objective, settings(), method, callback=Told(), checkpoints=checkpoints)
         expected = {name: value.clone() for name, value in whole.model.state_dict().items()}
-        for value in whole.model.state_dict().values():  # as folding and rounding change them
+        for value in whole.model.state_dict().values():  # as masks and rounding change them
             value.zero_()
         assert Told.steps == []
         trained.set()

@@ -19,7 +19,7 @@ from mvprune_core.runs.measurements import Measurement
 from mvprune_core.runs.resolved import ResolvedRun
 from mvprune_core.runs.result import Result, versions
 from mvprune_core.runs.spec import Spec
-from mvprune_core.runs.stages import Baseline, Folded, Masked
+from mvprune_core.runs.stages import Baseline, FinalModel, Masked
 from mvprune_core.runs.steps import CompressionRun
 from mvprune_core.storing.accounting import account
 from mvprune_core.tasks import Objective
@@ -33,7 +33,7 @@ class Assembly:
     Attributes:
         run: the run.
         baseline: the dense baseline; None: there is none.
-        masked: the pruned model, whose weights are those of the folded one.
+        masked: the pruned model, whose weights are those of the final one.
     """
 
     run: CompressionRun
@@ -42,7 +42,7 @@ class Assembly:
 
     def result(
         self,
-        folded: Folded,
+        final: FinalModel,
         measured: Measurement,
         tested: Measurement | None,
         counts: tuple[Accounting, tuple[LayerCount, ...]],
@@ -51,7 +51,7 @@ class Assembly:
         """The result; its model is where it was trained.
 
         Args:
-            folded: the model as it is stored.
+            final: the model as it is stored.
             measured: its evaluation.
             tested: on the examples to test on; None: there are none.
             counts: of its weights.
@@ -61,14 +61,14 @@ class Assembly:
         metrics = self._compared(VALIDATION, run.objective, measured, resampled) | dict(above_constant)
         if run.test is not None and tested is not None:
             metrics |= self._compared(TESTED, run.test.objective, tested, resampled)
-        phases = [folded.curve.history()]
+        phases = [final.curve.history()]
         if self.baseline is not None:
             phases = [*self.baseline.history, *phases]
-        used = run.used(folded.coding, trimmed=folded.trimmed)
+        used = run.used(final.coding, trimmed=final.trimmed)
         return Result(
-            model=folded.loaded.model,
-            tokenizer=folded.loaded.tokenizer,
-            pruned=folded.pruned,
+            model=final.loaded.model,
+            tokenizer=final.loaded.tokenizer,
+            pruned=final.pruned,
             info=_info(run, used, metrics, counts, self.run.notes.texts),
             used=used,
             history=History(
@@ -76,7 +76,7 @@ class Assembly:
                 *self.masked.original.after(self.masked.masks.matrices),
                 resampled if run.density == 1 else {},
             ),
-            coding=folded.coding,
+            coding=final.coding,
             base=run.base,
             sample=run.sample,
         )
@@ -100,9 +100,9 @@ class Assembly:
                 found |= {f"{names.low}/{primary}": bounds[0], f"{names.high}/{primary}": bounds[1]}
         return found
 
-    def other_bytes(self, folded: Folded, measured: Measurement) -> int:
+    def other_bytes(self, final: FinalModel, measured: Measurement) -> int:
         """Bytes of all files of the artifact but the weights; the artifact is written to a temporary folder."""
-        draft = self.result(folded, measured, None, self.run.count(folded), {})
+        draft = self.result(final, measured, None, self.run.count(final), {})
         with TemporaryDirectory(prefix="mvprune-") as folder:
             manifest = draft.write(Path(folder))
             return manifest.total_bytes - (Path(folder) / WEIGHTS_FILE).stat().st_size

@@ -23,7 +23,7 @@ from mvprune_core.runs.measurements import Measurement, Measurements
 from mvprune_core.runs.plateau import above_constant, notes_on_loss, notes_on_result, what_helps
 from mvprune_core.runs.quantized import fit_target, quantize_embeddings
 from mvprune_core.runs.resolved import ResolvedRun
-from mvprune_core.runs.stages import Baseline, Folded, Trained
+from mvprune_core.runs.stages import Baseline, FinalModel, Trained
 from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.chance import note_on
 from mvprune_core.tasks.resampling import resampled
@@ -58,13 +58,13 @@ class Evaluator:
         model, count = trained.loaded.model, len(self.resolved.validation)
         with self.counted("evaluating", model, count), self._as_run(trained):
             measured = self.measure(trained.loaded, trained.curve, trained.steps)
-        doubt = self.resolved.objective.doubt(measured.predictions)
+        failure = self.resolved.objective.sanity_check(measured.predictions)
         is_dense = trained.curve.phase == "dense"
         if self.resolved.is_kept or (is_dense and self.resolved.fine_tuned):
-            return measured, [] if doubt is None else [note_on(doubt, _TAKEN)]
-        if not is_dense or doubt is None or not doubt.by_chance:  # see above_constant
+            return measured, [] if failure is None else [note_on(failure, _TAKEN)]
+        if not is_dense or failure is None or not failure.by_chance:  # see above_constant
             return measured, []
-        return measured, [note_on(replace(doubt, fit=""), "the dense model")]
+        return measured, [note_on(replace(failure, fit=""), "the dense model")]
 
     def test(self, trained: Trained) -> Measurement | None:
         """The evaluation of a model on the examples to test on; None where there are none. The phase goes on."""
@@ -114,35 +114,35 @@ class Evaluator:
             yield
 
     def evaluate_stored(
-        self, folded: Folded, others: Callable[[Folded, Measurement], int]
-    ) -> tuple[Folded, Measurement]:
-        """The folded model as it is stored, and its evaluation: fitted into the target size, or with embeddings in int8
+        self, final: FinalModel, others: Callable[[FinalModel, Measurement], int]
+    ) -> tuple[FinalModel, Measurement]:
+        """The final model as it is stored, and its evaluation: fitted into the target size, or with embeddings in int8
         if these may be and cost nearly nothing.
 
         Args:
-            folded: the model.
+            final: the model.
             others: gives the bytes of all files of its artifact but the weights.
         """
         run = self.resolved
-        measured, notes = self.evaluate(folded)
+        measured, notes = self.evaluate(final)
         if run.spec.target_bytes is not None:
-            size = self.group.broadcast(others(folded, measured) if self.group.rank == 0 else 0)
-            folded, measured, chosen = fit_target(folded, measured, run, self._remeasure, self._outputs, size)
+            size = self.group.broadcast(others(final, measured) if self.group.rank == 0 else 0)
+            final, measured, chosen = fit_target(final, measured, run, self._remeasure, self._outputs, size)
             self.notes.add(*chosen)
         elif run.spec.embedding_dtype is None:
-            folded, measured, chosen = quantize_embeddings(folded, measured, run, self._remeasure)
+            final, measured, chosen = quantize_embeddings(final, measured, run, self._remeasure)
             self.notes.add(*chosen)
-        self.callback.on_evaluate("pruning", folded.steps, measured.metrics)
+        self.callback.on_evaluate("pruning", final.steps, measured.metrics)
         self.notes.add(*notes)
-        return folded, measured
+        return final, measured
 
     def above_constant(
-        self, folded: Folded, metrics: Mapping[str, float], baseline: Baseline | None
+        self, final: FinalModel, metrics: Mapping[str, float], baseline: Baseline | None
     ) -> dict[str, float]:
         """The metric above_constant of a result, {} where it is not known; with notes on a run that was too short.
 
         Args:
-            folded: the model as it is stored.
+            final: the model as it is stored.
             metrics: its metrics of the task.
             baseline: the dense baseline; None: there is none.
         """
@@ -157,31 +157,31 @@ class Evaluator:
             )
             self.notes.add(*found)
         if not (run.fine_tuned or run.density == 1):  # a model that is fine-tuned already has no loss to lose
-            self.notes.add(*notes_on_loss(folded.curve.history(), what_helps(run)))
+            self.notes.add(*notes_on_loss(final.curve.history(), what_helps(run)))
         above = above_constant(run.data.task, metrics, constants)
         return {} if above is None else {ABOVE_CONSTANT: above[0]}
 
-    def _remeasure(self, folded: Folded) -> Measurement:
-        """The evaluation of a folded model whose values were rounded again; the phase goes on."""
+    def _remeasure(self, final: FinalModel) -> Measurement:
+        """The evaluation of a final model whose values were rounded again; the phase goes on."""
         check_stop(self.group)
-        model = folded.loaded.model
-        with self._examples_counted("evaluating", model, len(self.resolved.validation)), self._as_run(folded):
-            return self.measure(folded.loaded, folded.curve, folded.steps)
+        model = final.loaded.model
+        with self._examples_counted("evaluating", model, len(self.resolved.validation)), self._as_run(final):
+            return self.measure(final.loaded, final.curve, final.steps)
 
-    def _outputs(self, folded: Folded) -> dict[str, Tensor]:
-        """The logits of a folded model for a sample of the validation examples; {} where a student learns from none."""
+    def _outputs(self, final: FinalModel) -> dict[str, Tensor]:
+        """The logits of a final model for a sample of the validation examples; {} where a student learns from none."""
         run, which = self.resolved, sample(len(self.resolved.validation))
         if not run.objective.outputs:
             return {}
-        model = folded.loaded.model.to(run.device)
-        with self._examples_counted("evaluating", model, len(which)), self._as_run(folded):
+        model = final.loaded.model.to(run.device)
+        with self._examples_counted("evaluating", model, len(which)), self._as_run(final):
             return compute_teacher_logits(
                 model, run.validation, which, run.objective.outputs, run.device, "fp32", self.group
             )
 
     def _as_run(self, trained: Trained) -> AbstractContextManager[None]:
         """A context in which the result computes as it will be run."""
-        rounds = self.resolved.spec.rounds and isinstance(trained, Folded)
+        rounds = self.resolved.spec.rounds and isinstance(trained, FinalModel)
         return int8_simulated(trained.loaded.model) if rounds else nullcontext()
 
     def _examples_counted(self, phase: str, model: nn.Module, total: int) -> AbstractContextManager[None]:

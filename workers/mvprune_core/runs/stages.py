@@ -59,8 +59,8 @@ class SizesBefore:
 
 
 @dataclass(frozen=True)
-class Folded(Trained):
-    """A pruned model as the artifact stores it: a plain model, masks folded in, values rounded.
+class FinalModel(Trained):
+    """A pruned model as the artifact stores it: a plain model, masks applied, values rounded.
 
     Attributes:
         pruned: names of the pruned weights.

@@ -30,7 +30,7 @@ from mvprune_core.pruning.layers import empty_bypassed, remove_structures
 from mvprune_core.runs.evaluator import Evaluator
 from mvprune_core.runs.keys import RunKeys
 from mvprune_core.runs.resolved import ResolvedRun
-from mvprune_core.runs.stages import Baseline, Folded, Masked, SizesBefore, Trained
+from mvprune_core.runs.stages import Baseline, FinalModel, Masked, SizesBefore, Trained
 from mvprune_core.runs.teachers import load_for_hidden_states, load_for_logits
 from mvprune_core.storing.accounting import account, check_density, note_on_zeros, notes_on_empty
 from mvprune_core.storing.flops import count_flops, one_input
@@ -45,9 +45,9 @@ from mvprune_core.training.curves import Curve
 from mvprune_core.training.distillation import (
     DistillationLoss,
     HiddenStates,
+    check_teacher,
     compute_teacher_logits,
     reorder_classes,
-    teacher_doubt,
 )
 from mvprune_core.training.distributions import Distributions
 from mvprune_core.training.evaluation import Evaluation
@@ -134,8 +134,8 @@ class CompressionRun:
         hidden = self._hidden_states(run.teacher.hidden_states) if run.teacher.hidden_states else None
         logits = self.cache.tensors("logits", self.keys.logits, self._teacher_logits)
         if run.named_teacher is not None:
-            doubt = teacher_doubt(logits, run.objective, run.train, class_names(run.config))
-            self.notes.add(*[note_on(doubt, "the teacher")] if doubt else [])
+            failure = check_teacher(logits, run.objective, run.train, class_names(run.config))
+            self.notes.add(*[note_on(failure, "the teacher")] if failure else [])
             if run.value_head is not None:  # its own dense model is read standardised
                 scale, outputs = run.value_head.scale, run.objective.outputs
                 logits = logits | {each.name: scale.standardised(logits[each.name]) for each in outputs}
@@ -194,7 +194,7 @@ class CompressionRun:
         self.notes.add("the model was taken as fine-tuned for this data, and was not trained again (keep_fine_tuned)")
         return Masked(loaded, Curve("pruning", 0), 0, masks, original)
 
-    def fold(self, masked: Masked) -> Folded:
+    def apply_masks(self, masked: Masked) -> FinalModel:
         """Turns a masked model, in place, into the plain model that the artifact stores."""
         run, loaded, names = self.resolved, masked.loaded, masked.masks.weight_names
         before = SizesBefore.of(loaded.model, names)
@@ -218,7 +218,7 @@ class CompressionRun:
             ) from error
         set_padding_side(loaded.tokenizer, run.train.padding_side)
         density = self._filled_density(masked.masks) if run.selector.fills else run.density
-        return Folded(
+        return FinalModel(
             loaded,
             masked.curve,
             masked.steps,
@@ -238,29 +238,29 @@ class CompressionRun:
         )
         return filled
 
-    def account(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
+    def account(self, final: FinalModel) -> tuple[Accounting, tuple[LayerCount, ...]]:
         """Counts the weights that are left, and checks their density."""
-        run, before = self.resolved, folded.before
-        accounting, layers = self.count(folded)
+        run, before = self.resolved, final.before
+        accounting, layers = self.count(final)
         # int4 has no place for the small weights of a row: that is what was asked for, and no failure of the training.
-        is_coarse = folded.coding.values is Values.INT4
+        is_coarse = final.coding.values is Values.INT4
         if not (run.spec.allow_density_miss or run.is_kept):
             remedy = "take more steps, store finer values"
-            kept = folded.kept if is_coarse else accounting.kept_weights
-            check_density(folded.density, kept, accounting.prunable_weights, remedy)
-        if is_coarse and accounting.kept_weights < folded.kept:
-            self.notes.add(note_on_zeros(folded.kept, accounting.kept_weights, accounting.prunable_weights))
+            kept = final.kept if is_coarse else accounting.kept_weights
+            check_density(final.density, kept, accounting.prunable_weights, remedy)
+        if is_coarse and accounting.kept_weights < final.kept:
+            self.notes.add(note_on_zeros(final.kept, accounting.kept_weights, accounting.prunable_weights))
         if not run.is_kept:
             is_global = not run.structures and getattr(run.method, "selection", "") == "global"
             self.notes.add(*notes_on_empty(layers, is_global=is_global))
-        dense, sparse = self._flops(folded.loaded.model, folded.pruned)
+        dense, sparse = self._flops(final.loaded.model, final.pruned)
         dense = before.flops or dense if sparse else 0
         return replace(accounting, dense_flops=dense, sparse_flops=sparse), layers
 
-    def count(self, folded: Folded) -> tuple[Accounting, tuple[LayerCount, ...]]:
+    def count(self, final: FinalModel) -> tuple[Accounting, tuple[LayerCount, ...]]:
         """Counts the weights that are left."""
-        before = folded.before
-        return account(folded.loaded.model, folded.pruned, self.resolved.density, before.parameters, before.prunable)
+        before = final.before
+        return account(final.loaded.model, final.pruned, self.resolved.density, before.parameters, before.prunable)
 
     def _flops(self, model: nn.Module, pruned: Sequence[str]) -> tuple[int, int]:
         """FLOPs, dense and of the weights left; 0 where they cannot be counted."""

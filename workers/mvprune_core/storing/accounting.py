@@ -19,7 +19,7 @@ _SHOWN = 6  # names in a note
 def account(
     model: nn.Module, pruned: Sequence[str], density: float, sizes: Mapping[str, int] | None = None, prunable: int = 0
 ) -> tuple[Accounting, tuple[LayerCount, ...]]:
-    """Counts the weights of a plain model whose masks are folded in. A shared parameter counts once.
+    """Counts the weights of a plain model whose masks are applied. A shared parameter counts once.
 
     Args:
         model: the model.

@@ -21,7 +21,7 @@ def count_flops(model: nn.Module, batch: Mapping[str, Tensor], pruned: Collectio
     activations do not, as in `torch.utils.flop_counter`. A pruned matrix counts 2 · its non-zeros for each token.
 
     Args:
-        model: a plain model whose masks are folded in.
+        model: a plain model whose masks are applied.
         batch: its inputs, without labels.
         pruned: names of its pruned weights.
     """

@@ -17,7 +17,7 @@ from mvprune.data.kinds.base import Task, TaskData
 from mvprune_core.base.group import ALONE, Group
 from mvprune_core.base.interruption import check_stop
 from mvprune_core.tasks.batching import Examples, Indices, evaluation_batches
-from mvprune_core.tasks.chance import Doubt
+from mvprune_core.tasks.chance import SanityFailure
 from mvprune_core.tasks.classes import model_classes
 from mvprune_core.tasks.label_scale import LabelScale
 from mvprune_core.tasks.losses import Loss, OwnLoss
@@ -123,13 +123,13 @@ class Objective(ABC):
         """
         return []
 
-    def doubt(self, predictions: Any) -> Doubt | None:
+    def sanity_check(self, predictions: Any) -> SanityFailure | None:
         """Whether what `predict` returned is no better than chance, or names the wrong classes."""
         return None
 
-    def teacher_doubt(
+    def check_teacher(
         self, logits: Mapping[str, Tensor], examples: Examples, which: Indices, names: Sequence[str]
-    ) -> Doubt | None:
+    ) -> SanityFailure | None:
         """The same of a teacher's logits over training examples.
 
         Args:

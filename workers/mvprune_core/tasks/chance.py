@@ -15,8 +15,8 @@ _HALF = 0.5
 
 
 @dataclass(frozen=True)
-class Doubt:
-    """Sanity checks of a model's predictions.
+class SanityFailure:
+    """What is implausible in a model's predictions.
 
     Attributes:
         finding: their metric, as the rest of a sentence about the model.
@@ -29,14 +29,14 @@ class Doubt:
     fit: str = ""
 
 
-def note_on(doubt: Doubt, model: str) -> str:
-    """The doubt as a note; `model` is its subject."""
-    meant = f": {doubt.fit}; correct id2label in its config.json, or the labels of the data" if doubt.fit else ""
-    return f"{model} {doubt.finding}{meant}"
+def note_on(failure: SanityFailure, model: str) -> str:
+    """A failed sanity check as a note; `model` is its subject."""
+    meant = f": {failure.fit}; correct id2label in its config.json, or the labels of the data" if failure.fit else ""
+    return f"{model} {failure.finding}{meant}"
 
 
-def class_doubt(predicted: NDArray[Any], true: NDArray[Any], names: Sequence[str]) -> Doubt | None:
-    """The doubt about predicted classes, if there is one.
+def check_classes(predicted: NDArray[Any], true: NDArray[Any], names: Sequence[str]) -> SanityFailure | None:
+    """What makes predicted classes implausible, if anything does.
 
     Args:
         predicted, true: numbers of classes, of one shape (predictions,).
@@ -57,18 +57,18 @@ def class_doubt(predicted: NDArray[Any], true: NDArray[Any], names: Sequence[str
     finding = f"has the accuracy {accuracy:.4f}"
     if by_chance:
         finding += f", no better than {constant:.4f} of always answering {usual!r}"
-    return Doubt(finding, by_chance, fit)
+    return SanityFailure(finding, by_chance, fit)
 
 
-def value_doubt(predicted: NDArray[Any], true: NDArray[Any]) -> Doubt | None:
-    """The doubt about predicted values, if there is one."""
+def check_values(predicted: NDArray[Any], true: NDArray[Any]) -> SanityFailure | None:
+    """What makes predicted values implausible, if anything does."""
     if np.ptp(true) == 0:
         return None
     correlation = 0.0 if np.ptp(predicted) == 0 else float(np.corrcoef(predicted, true)[0, 1])
     if correlation > 0:
         return None
     fit = "its values seem to run the other way" if correlation < -_HALF else ""
-    return Doubt(
+    return SanityFailure(
         f"has the correlation {correlation:.4f} with the values of the data, no better than a constant", fit=fit
     )
 

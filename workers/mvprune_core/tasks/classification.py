@@ -16,7 +16,7 @@ from mvprune.data.loading import ClassificationData, Split
 from mvprune_core.base.group import ALONE, Group
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.batching import Examples, Indices, add_inputs, pad_token, tokenize
-from mvprune_core.tasks.chance import Doubt, class_doubt, value_doubt
+from mvprune_core.tasks.chance import SanityFailure, check_classes, check_values
 from mvprune_core.tasks.classes import describe_classes, model_classes
 from mvprune_core.tasks.heads import PROBABILITY, REGRESSION, is_probability
 from mvprune_core.tasks.label_scale import LabelScale
@@ -128,14 +128,14 @@ class Classification(_Texts):
         usual = int(np.bincount(np.array(self.data.validation.labels)).argmax())
         return [self.measure(np.full(len(examples), number)) for number in sorted({usual, 1})]
 
-    def doubt(self, predictions: NDArray[Any]) -> Doubt | None:
+    def sanity_check(self, predictions: NDArray[Any]) -> SanityFailure | None:
         split = self.data.validation
-        return class_doubt(predictions[: len(split)], np.array(split.labels), self.classes)
+        return check_classes(predictions[: len(split)], np.array(split.labels), self.classes)
 
-    def teacher_doubt(
+    def check_teacher(
         self, logits: Mapping[str, Tensor], examples: Examples, which: Indices, names: Sequence[str]
-    ) -> Doubt | None:
-        return class_doubt(logits["logits"].numpy().argmax(axis=1), examples.targets["labels"].numpy()[which], names)
+    ) -> SanityFailure | None:
+        return check_classes(logits["logits"].numpy().argmax(axis=1), examples.targets["labels"].numpy()[which], names)
 
     def answers(
         self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
@@ -191,14 +191,14 @@ class Regression(_Texts):
         """Those of the mean value, with which nothing correlates."""
         return [self.measure(np.full(len(examples), np.mean(self.data.validation.labels)))]
 
-    def doubt(self, predictions: NDArray[Any]) -> Doubt | None:
+    def sanity_check(self, predictions: NDArray[Any]) -> SanityFailure | None:
         split = self.data.validation
-        return value_doubt(predictions[: len(split)], np.array(split.labels))
+        return check_values(predictions[: len(split)], np.array(split.labels))
 
-    def teacher_doubt(
+    def check_teacher(
         self, logits: Mapping[str, Tensor], examples: Examples, which: Indices, names: Sequence[str]
-    ) -> Doubt | None:
-        return value_doubt(logits["logits"][:, 0].numpy(), examples.targets["labels"].numpy()[which].ravel())
+    ) -> SanityFailure | None:
+        return check_values(logits["logits"][:, 0].numpy(), examples.targets["labels"].numpy()[which].ravel())
 
     def answers(
         self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device

@@ -38,7 +38,7 @@ _LARGEST_LOSS = 700.0  # its exponential is a finite number
 class MaskedLanguageModelling(Objective):
     """The hidden tokens of a text.
 
-    It cannot be distilled: each batch hides other tokens, so that no logits can be stored. Nor is there a doubt: no one
+    It cannot be distilled: each batch hides other tokens, so that no logits can be stored. It has no sanity check: none
     of tens of thousands of classes is frequent, and their names are the tokenizer's.
     """
 

@@ -21,7 +21,7 @@ from mvprune.data.loading import Question, QuestionAnsweringData
 from mvprune_core.base.group import ALONE, Group
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.batching import Examples, Indices, add_inputs, check_offsets, pad_token, tokenize
-from mvprune_core.tasks.chance import Doubt
+from mvprune_core.tasks.chance import SanityFailure
 from mvprune_core.tasks.losses import Loss, SpanCrossEntropy
 from mvprune_core.tasks.metrics import answer_metrics, answer_scores
 from mvprune_core.tasks.outputs import DistilledOutput, PositionLogits
@@ -85,11 +85,11 @@ class QuestionAnswering(Objective):
         """Those of answering nothing."""
         return [self.measure([""] * len(self.data.validation))]
 
-    def doubt(self, predictions: list[str]) -> Doubt | None:
+    def sanity_check(self, predictions: list[str]) -> SanityFailure | None:
         found, silent = (self.measure(texts)["f1"] for texts in (predictions, [""] * len(predictions)))
         if found > silent:
             return None
-        return Doubt(f"has the f1 {found:.4f}, no better than {silent:.4f} of answering nothing")
+        return SanityFailure(f"has the f1 {found:.4f}, no better than {silent:.4f} of answering nothing")
 
     @classmethod
     def fields(cls, task: Task) -> tuple[Field, ...]:

@@ -23,7 +23,7 @@ from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.group import ALONE, Group
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.batching import IGNORED, Examples, Indices, add_inputs, check_offsets, pad_token, tokenize
-from mvprune_core.tasks.chance import Doubt, class_doubt
+from mvprune_core.tasks.chance import SanityFailure, check_classes
 from mvprune_core.tasks.classes import describe_classes, model_classes
 from mvprune_core.tasks.losses import CrossEntropy, Loss
 from mvprune_core.tasks.metrics import entity_counts, entity_metrics
@@ -103,17 +103,17 @@ class TokenClassification(Objective):
         usual = self.data.labels[int(np.bincount(np.concatenate(self.data.validation.tags)).argmax())]
         return [self.measure([[usual] * len(sentence) for sentence in self.data.validation.tags])]
 
-    def doubt(self, predictions: list[list[str]]) -> Doubt | None:
+    def sanity_check(self, predictions: list[list[str]]) -> SanityFailure | None:
         numbers = {name: number for number, name in enumerate(self.data.labels)}
         predicted = np.array([numbers[tag] for sentence in predictions for tag in sentence])
-        return class_doubt(predicted, np.concatenate(self.data.validation.tags), self.data.labels)
+        return check_classes(predicted, np.concatenate(self.data.validation.tags), self.data.labels)
 
-    def teacher_doubt(
+    def check_teacher(
         self, logits: Mapping[str, Tensor], examples: Examples, which: Indices, names: Sequence[str]
-    ) -> Doubt | None:
+    ) -> SanityFailure | None:
         true = np.concatenate([examples.inputs["labels"][int(index)] for index in which])
         labelled = true != IGNORED
-        return class_doubt(logits["logits"].numpy().argmax(axis=1)[labelled], true[labelled], names)
+        return check_classes(logits["logits"].numpy().argmax(axis=1)[labelled], true[labelled], names)
 
     @classmethod
     def fields(cls, task: Task) -> tuple[Field, ...]:

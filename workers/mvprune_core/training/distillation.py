@@ -19,7 +19,7 @@ from mvprune_core.models.loading import Source
 from mvprune_core.tasks import Objective
 from mvprune_core.tasks.base import forward_passes
 from mvprune_core.tasks.batching import Examples, Indices
-from mvprune_core.tasks.chance import Doubt
+from mvprune_core.tasks.chance import SanityFailure
 from mvprune_core.tasks.outputs import DistilledOutput
 from mvprune_core.training.precision import autocast
 
@@ -250,9 +250,9 @@ def reorder_classes(
     return found | ordered
 
 
-def teacher_doubt(
+def check_teacher(
     found: Mapping[str, Tensor], objective: Objective, examples: Examples, names: Sequence[str]
-) -> Doubt | None:
+) -> SanityFailure | None:
     """Whether the teacher's logits are far from the labels of the training examples.
 
     Args:
@@ -262,4 +262,4 @@ def teacher_doubt(
         names: names of the student's classes.
     """
     starts = found[objective.outputs[0].name + STARTS].numpy()
-    return objective.teacher_doubt(found, examples, np.flatnonzero(np.diff(starts)), names)
+    return objective.check_teacher(found, examples, np.flatnonzero(np.diff(starts)), names)

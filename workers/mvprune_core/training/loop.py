@@ -366,7 +366,7 @@ class Trainer:
 
 
 def _with_copies(part: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The values of a part of a checkpoint; those that are folded and rounded after training are copied."""
+    """The values of a part of a checkpoint; those that are masked and rounded after training are copied."""
     changes = part == "model"
     return {name: value.clone() if changes or name.startswith("mask.") else value for name, value in values.items()}
 

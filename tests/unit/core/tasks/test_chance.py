@@ -24,7 +24,7 @@ from mvprune.data.tasks import get_task
 from mvprune_core import Callback, Training, compress
 from mvprune_core.tasks import objective_for
 from mvprune_core.tasks.batching import IGNORED, Examples
-from mvprune_core.tasks.chance import class_doubt, note_on, value_doubt
+from mvprune_core.tasks.chance import check_classes, check_values, note_on
 from mvprune_core.training.distillation import Teacher
 
 SETTINGS = Training(max_steps=120, batch_size=32, learning_rate=5e-3)
@@ -33,39 +33,39 @@ SETTINGS = Training(max_steps=120, batch_size=32, learning_rate=5e-3)
 def test_swapped_classes_are_named() -> None:
     true = np.array([0, 1, 0, 1, 2, 2])
     predicted = np.array([1, 0, 1, 0, 2, 2])
-    doubt = class_doubt(predicted, true, ("cat", "dog", "fox"))
-    assert doubt is not None
-    note = note_on(doubt, "the model")
+    failure = check_classes(predicted, true, ("cat", "dog", "fox"))
+    assert failure is not None
+    note = note_on(failure, "the model")
     assert "'cat' seems to be 'dog'" in note
     assert "'dog' seems to be 'cat'" in note
     assert "fox" not in note.split(":")[1]
 
 
 def test_a_constant_answer_is_no_better_than_chance() -> None:
-    doubt = class_doubt(np.zeros(10, dtype=int), np.array([0] * 6 + [1] * 4), ("no", "yes"))
-    assert doubt is not None
-    assert doubt.by_chance
-    assert doubt.fit == ""
-    assert "0.6000 of always answering 'no'" in doubt.finding
+    failure = check_classes(np.zeros(10, dtype=int), np.array([0] * 6 + [1] * 4), ("no", "yes"))
+    assert failure is not None
+    assert failure.by_chance
+    assert failure.fit == ""
+    assert "0.6000 of always answering 'no'" in failure.finding
 
 
 def test_good_predictions_raise_no_doubt() -> None:
     true = np.array([0, 1, 0, 1, 1, 0, 1, 0])
-    assert class_doubt(np.array([0, 1, 0, 1, 1, 0, 1, 1]), true, ("a", "b")) is None
-    assert class_doubt(np.zeros(4, dtype=int), np.zeros(4, dtype=int), ("a", "b")) is None  # one class only
+    assert check_classes(np.array([0, 1, 0, 1, 1, 0, 1, 1]), true, ("a", "b")) is None
+    assert check_classes(np.zeros(4, dtype=int), np.zeros(4, dtype=int), ("a", "b")) is None  # one class only
 
 
 @pytest.mark.parametrize(
     ("predicted", "fits"), [([3.0, 2.0, 1.0], "its values seem to run the other way"), ([1.0, 1.0, 1.0], "")]
 )
 def test_values_that_run_the_other_way(predicted: list[float], fits: str) -> None:
-    doubt = value_doubt(np.array(predicted), np.array([1.0, 2.0, 3.0]))
-    assert doubt is not None
-    assert doubt.fit == fits
+    failure = check_values(np.array(predicted), np.array([1.0, 2.0, 3.0]))
+    assert failure is not None
+    assert failure.fit == fits
 
 
 def test_values_in_the_right_order_raise_no_doubt() -> None:
-    assert value_doubt(np.array([1.0, 2.0, 2.5]), np.array([1.0, 2.0, 3.0])) is None
+    assert check_values(np.array([1.0, 2.0, 2.5]), np.array([1.0, 2.0, 3.0])) is None
 
 
 @pytest.mark.slow
@@ -106,23 +106,23 @@ ASKED = (Question("a", "who?", "the cat", (("cat", 4),)), Question("b", "who?", 
 
 def test_tags_that_are_all_the_same_and_tags_that_are_swapped() -> None:
     objective = objective_for(TAGGED)
-    constant = objective.doubt([["O", "O", "O"], ["O", "O"]])
+    constant = objective.sanity_check([["O", "O", "O"], ["O", "O"]])
     assert constant is not None
     assert constant.by_chance
     assert constant.finding == "has the accuracy 0.6000, no better than 0.6000 of always answering 'O'"
-    swapped = objective.doubt([["B-X", "O", "B-X"], ["B-X", "O"]])
+    swapped = objective.sanity_check([["B-X", "O", "B-X"], ["B-X", "O"]])
     assert swapped is not None
     assert "its 'B-X' seems to be 'O'" in swapped.fit
-    assert objective.doubt([["O", "B-X", "O"], ["O", "B-X"]]) is None
+    assert objective.sanity_check([["O", "B-X", "O"], ["O", "B-X"]]) is None
 
 
 def test_questions_that_are_answered_no_better_than_with_nothing() -> None:
     objective = objective_for(QuestionAnsweringData(get_task("squad_v2"), (), ASKED))
-    wrong = objective.doubt(["the", ""])
+    wrong = objective.sanity_check(["the", ""])
     assert wrong is not None
     assert wrong.by_chance
     assert wrong.finding == "has the f1 0.5000, no better than 0.5000 of answering nothing"
-    assert objective.doubt(["cat", ""]) is None
+    assert objective.sanity_check(["cat", ""]) is None
 
 
 def test_the_logits_of_a_named_teacher(data: ClassificationData) -> None:
@@ -130,25 +130,25 @@ def test_the_logits_of_a_named_teacher(data: ClassificationData) -> None:
     classes = Examples({"input_ids": ids}, {"labels": torch.tensor([0, 1, 1])}, pad_token=0)
     names, right = ["negative", "positive"], torch.tensor([[1.0, 0.0], [0.0, 1.0]]).half()
     objective = objective_for(data)
-    assert objective.teacher_doubt({"logits": right}, classes, which, names) is None
-    swapped = objective.teacher_doubt({"logits": right.flip(1)}, classes, which, names)
+    assert objective.check_teacher({"logits": right}, classes, which, names) is None
+    swapped = objective.check_teacher({"logits": right.flip(1)}, classes, which, names)
     assert swapped is not None
     assert "its 'negative' seems to be 'positive'" in swapped.fit
 
     labels = [np.array([IGNORED, label], dtype=np.int32) for label in (0, 0, 1)]
     tokens = Examples({"input_ids": ids, "labels": labels}, {}, pad_token=0)
     constant = torch.tensor([[0.0, 9.0], [1.0, 0.0], [0.0, 9.0], [1.0, 0.0]]).half()  # ignored tokens count nothing
-    doubt = objective_for(TAGGED).teacher_doubt({"logits": constant}, tokens, which, ["O", "B-X"])
-    assert doubt is not None
-    assert "has the accuracy 0.5000, no better than 0.5000" in doubt.finding
+    failure = objective_for(TAGGED).check_teacher({"logits": constant}, tokens, which, ["O", "B-X"])
+    assert failure is not None
+    assert "has the accuracy 0.5000, no better than 0.5000" in failure.finding
 
     values = Examples({"input_ids": ids}, {"labels": torch.tensor([1.0, 5.0, 2.0])}, pad_token=0)
     similar = objective_for(ClassificationData(get_task("stsb"), (), data.train, data.validation))
-    assert similar.teacher_doubt({"logits": torch.tensor([[0.1], [0.2]])}, values, which, ["x"]) is None
-    assert similar.teacher_doubt({"logits": torch.tensor([[0.2], [0.1]])}, values, which, ["x"]) is not None
+    assert similar.check_teacher({"logits": torch.tensor([[0.1], [0.2]])}, values, which, ["x"]) is None
+    assert similar.check_teacher({"logits": torch.tensor([[0.2], [0.1]])}, values, which, ["x"]) is not None
 
     questions = objective_for(QuestionAnsweringData(get_task("squad"), ASKED, ASKED))
-    assert questions.teacher_doubt({"start_logits": torch.zeros(4)}, classes, which, []) is None
+    assert questions.check_teacher({"start_logits": torch.zeros(4)}, classes, which, []) is None
 
 
 def test_a_named_teacher_that_always_answers_the_same_is_in_the_notes(
