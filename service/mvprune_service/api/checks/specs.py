@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from mvprune.artifact.masks import Inspect, inspect_mask
 from mvprune.common.excerpts import hidden
@@ -14,7 +13,7 @@ from mvprune.data.loading import Columns, DataError, TaskFiles, find_task_files
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.data.textfiles import check_file, expanded_limit
 from mvprune.sources.buckets import bucket_path
-from mvprune.sources.known_models import KNOWN_SIZES, Architecture, InspectedModel, ModelSize
+from mvprune.sources.known_models import KNOWN_SIZES
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import (
     HubModel,
@@ -34,10 +33,10 @@ from mvprune.v1 import job_pb2
 from mvprune_service.api.access.errors import Violation, bad
 from mvprune_service.api.checks.architectures import check_architecture
 from mvprune_service.api.checks.data_checks import SECONDS, DataChecks, Files, Problem
+from mvprune_service.api.checks.model_checks import ModelCheck, ModelChecks
 from mvprune_service.api.checks.options import check_options, check_steps
 from mvprune_service.api.checks.policies import check_gates, check_policy, check_ranks, notes_on_cpus, notes_on_ranks
 from mvprune_service.api.checks.uploaded import Uploaded
-from mvprune_service.api.messages import mapping
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.domain.method import fill_method
 from mvprune_service.domain.placement import Reserved, can_hold, together, workers_of
@@ -49,27 +48,6 @@ from mvprune_service.fair import SERVER
 MAX_CHECKED_BYTES = 256 << 20  # of a job's files together: the worker checks larger ones, a client waits for 30 s
 _LABELS = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["labels"])
 _NAME = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["display_name"])
-
-
-class ModelCheck(NamedTuple):
-    """Facts about a model: its size and architecture, if they are known, or what is wrong with the
-    reference."""
-
-    size: job_pb2.ModelSize | None = None
-    problem: str = ""
-    architecture: Architecture | None = None
-
-
-ModelChecks = dict[tuple[str, Inspect], ModelCheck]
-"""By the reference and by what looked into the folder."""
-
-
-def _checked(size: ModelSize | None) -> ModelCheck:
-    if size is None:
-        return ModelCheck()
-    return ModelCheck(
-        mapping.model_size(size), architecture=size.architecture if isinstance(size, InspectedModel) else None
-    )
 
 
 class Checker:
@@ -250,8 +228,7 @@ class Checker:
         try:
             check_new(reference)
             if is_upload(reference):
-                found_size = self._sent(reference).size_of(reference, what, inspect)
-                return _checked(found_size)
+                return ModelCheck.of(self._sent(reference).size_of(reference, what, inspect))
             if bucket_path(reference, self._roots):
                 return ModelCheck()  # the worker looks into it
             found = resolve_model(reference, self._roots)
@@ -259,7 +236,7 @@ class Checker:
                 size = KNOWN_SIZES.get(found.id) if isinstance(found, HubModel) else inspect(found)
         except InvalidReference as error:
             return ModelCheck(problem=str(error))
-        return _checked(size)
+        return ModelCheck.of(size)
 
     def _check_revision(self, field: str, revision: str) -> None:
         try:

@@ -16,7 +16,8 @@ from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.access.errors import Violation
 from mvprune_service.api.access.threads import Rests
 from mvprune_service.api.checks.data_checks import DataChecks
-from mvprune_service.api.checks.specs import Checker, ModelChecks
+from mvprune_service.api.checks.model_checks import ModelChecks
+from mvprune_service.api.checks.specs import Checker
 from mvprune_service.api.checks.sweep_checks import (
     Axes,
     check_policy_of_sweep,
