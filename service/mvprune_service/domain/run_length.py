@@ -99,6 +99,7 @@ def outlook(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None) -> job
     phases = phases_of(
         baseline=baseline,
         teacher=teacher,
+        prunes=not (spec.keep_fine_tuned and spec.start_from),
         steps=steps,
         batch_size=batch_size,
         evaluate_every=training.evaluate_every,

@@ -49,6 +49,16 @@ def test_the_answer_says_how_long_the_run_is(tiny: Tiny, spec: dict[str, Any], n
     [
         ({}, "dense evaluating teaching pruning evaluating"),
         ({"target_density": 1}, "pruning evaluating"),
+        (
+            {
+                "target_density": 1,
+                "keep_fine_tuned": True,
+                "start_from": "job:a",
+                "magnitude": {},
+                "teacher": {"none": True},
+            },
+            "evaluating",
+        ),
         ({"teacher": {"none": True}}, "dense evaluating pruning evaluating"),
         ({"baseline": {"none": True}, "teacher": {"none": True}}, "pruning evaluating"),
         ({"target_density": 1, "teacher": {"alpha": 0.5}}, "dense teaching pruning evaluating"),
