@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mvprune.runtime._onnx import round_to_int8
+from mvprune.runtime._rivals import CannotRunHere, prepared, session, torch_int8
+
 Call = Callable[[], Any]
-
-
-class CannotRunHere(Exception):
-    """A rival does not work on this machine; the text says why."""
 
 
 class Rivals:
@@ -30,8 +28,8 @@ class Rivals:
     """
 
     def __init__(self, model: nn.Module, inputs: dict[str, Tensor], threads: int, folder: Path) -> None:
-        self._model, self._inputs, self._threads, self._folder = model, inputs, threads, folder
-        self._arrays = {name: value.numpy() for name, value in inputs.items()}
+        self._model, self._inputs, self._threads = model, inputs, threads
+        self._folder = folder / "x".join(map(str, inputs["input_ids"].shape))
 
     def build(self, name: str) -> Call:
         """The call of a rival.
@@ -53,11 +51,7 @@ class Rivals:
         return self._torch(copy.deepcopy(self._model).bfloat16())
 
     def dynamic_int8(self) -> Call:
-        from torch.ao.quantization import quantize_dynamic
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecated for a package that does not do this on CPUs
-            return self._torch(quantize_dynamic(copy.deepcopy(self._model), {nn.Linear}, torch.qint8))
+        return torch_int8(self._model, self._inputs).call
 
     def compiled(self) -> Call:
         torch._dynamo.reset()
@@ -66,15 +60,13 @@ class Rivals:
         return call
 
     def onnx(self) -> Call:
-        return self._session(self._exported())
+        return session(self._exported(), self._inputs, self._threads)
 
     def onnx_int8(self) -> Call:
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
-        path = self._folder / f"dynamic-{self._tokens}.onnx"
+        source, path = self._prepared(), self._folder / "int8.onnx"
         if not path.exists():
-            quantize_dynamic(self._prepared(), path, weight_type=QuantType.QInt8, per_channel=True)
-        return self._session(path)
+            round_to_int8(source, path)
+        return session(path, self._inputs, self._threads)
 
     def openvino(self) -> Call:
         return self._openvino(self._exported(), "f32")
@@ -97,58 +89,28 @@ class Rivals:
             def get_next(self) -> dict[str, np.ndarray] | None:
                 return self._left.pop() if self._left else None
 
-        path = self._folder / f"static-{self._tokens}.onnx"
+        path = self._folder / "static.onnx"
         if not path.exists():
             quantize_static(
                 self._prepared(),
                 path,
-                Reader(self._arrays),
+                Reader({name: value.numpy() for name, value in self._inputs.items()}),
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
                 op_types_to_quantize=["MatMul", "Gemm"],
             )
         return self._openvino(path, "f32")
 
-    @property
-    def _tokens(self) -> int:
-        return self._inputs["input_ids"].shape[1]
-
     def _torch(self, model: Any) -> Call:
         return lambda: model(**self._inputs)
 
     def _exported(self) -> Path:
-        path = self._folder / f"dense-{self._tokens}.onnx"
-        if not path.exists():
-            names = list(self._inputs)
-            torch.onnx.export(
-                _Logits(self._model, names).eval(),
-                tuple(self._inputs.values()),
-                path,
-                input_names=names,
-                output_names=["logits"],
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-            )
-        return path
+        return self._prepared().with_name("dense.onnx")
 
     def _prepared(self) -> Path:
-        """With shapes in it, as quantization wants them."""
-        from onnxruntime.quantization.shape_inference import quant_pre_process
-
-        path = self._folder / f"prepared-{self._tokens}.onnx"
-        if not path.exists():
-            quant_pre_process(self._exported(), path)
-        return path
-
-    def _session(self, path: Path) -> Call:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self._threads
-        options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        return lambda: session.run(None, self._arrays)
+        self._folder.mkdir(exist_ok=True)
+        path = self._folder / "prepared.onnx"
+        return path if path.exists() else prepared(self._model, self._inputs, self._folder)
 
     def _openvino(self, path: Path, precision: str) -> Call:
         import openvino
@@ -159,19 +121,8 @@ class Rivals:
             "INFERENCE_PRECISION_HINT": precision,
         }
         request = openvino.Core().compile_model(path, "CPU", settings).create_infer_request()
-        return lambda: request.infer(self._arrays)
-
-
-class _Logits(nn.Module):
-    """The model with positional inputs, as ONNX has them."""
-
-    def __init__(self, model: nn.Module, names: list[str]) -> None:
-        super().__init__()
-        self.model, self.names = model, names
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        logits: Tensor = self.model(**dict(zip(self.names, inputs, strict=True))).logits
-        return logits
+        arrays = {name: value.numpy() for name, value in self._inputs.items()}
+        return lambda: request.infer(arrays)
 
 
 BUILDERS: dict[str, Callable[[Rivals], Call]] = {

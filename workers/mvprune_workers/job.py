@@ -84,7 +84,7 @@ def run_job(
     their folders with this one.
 
     Every batch is cut into `accumulation_factor` times as many passes as the spec says, up to one an example. With
-    `measure_latency` the metrics have latency_ratio and latency_ms.
+    `measure_latency` the metrics have what `add_latency` adds.
     References are honoured under the roots of the environment alone (see mvprune.sources.references.Roots).
 
     Raises:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from mvprune.artifact.manifest import Accounting, ResultInfo
-from mvprune.common.metrics import LATENCY_MS, LATENCY_RATIO, bounds, bounds_text, is_tested, measured
+from mvprune.common.metrics import (
+    DENSE_INT8_LATENCY_MS,
+    DENSE_LATENCY_MS,
+    LATENCY_MS,
+    LATENCY_RATIO,
+    bounds,
+    bounds_text,
+    is_tested,
+    measured,
+)
 from mvprune.common.units import percent, size
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.sources.schemes import shown
@@ -142,27 +152,35 @@ def size_in_words(total_bytes: int, dense_bytes: int) -> str:
     return f"{size(total_bytes)} in all files (dense in fp32: {size(dense_bytes)}, {smaller})"
 
 
-def speed_in_words(metrics: Mapping[str, float]) -> str:
-    """How fast the sparse runtime was, and against what; "" if the job did not measure it."""
+def speed_in_words(metrics: Mapping[str, float]) -> list[str]:
+    """How fast the sparse runtime was, and against what; [] if the job did not measure it."""
     ratio, sparse = metrics.get(LATENCY_RATIO), metrics.get(LATENCY_MS)
     if ratio is None or sparse is None:
-        return ""
-    return (
-        f"{sparse:.3g} ms a call in the sparse runtime, {sparse * ratio:.3g} ms for the same weights dense in torch "
-        f"fp32: {ratio:.2f} times as fast (one input of 128 tokens, or of as many as the model takes, one thread, on "
-        "the job's machine)"
-    )
+        return []
+    same, whole, int8 = sparse * ratio, metrics.get(DENSE_LATENCY_MS), metrics.get(DENSE_INT8_LATENCY_MS)
+    is_smaller = whole is not None and not math.isclose(whole, same)  # heads, units or layers were removed
+    rivals = {
+        "the same weights dense in torch fp32": same,
+        "the unpruned model in torch fp32": whole if is_smaller else None,
+        "the unpruned model in torch's dynamic int8": int8,
+    }
+    return [
+        f"{sparse:.3g} ms a call in the sparse runtime (one input of 128 tokens, or of as many as the model takes, one "
+        "thread, on the job's machine)",
+        *(f"{ms / sparse:.2f} times as fast as {name} ({ms:.3g} ms)" for name, ms in rivals.items() if ms is not None),
+    ]
 
 
-def speed_with_commands(info: ResultInfo) -> str:
-    """The measured speed, and the code and the commands that use and measure it; "" if there is nothing to gain."""
+def speed_with_commands(info: ResultInfo) -> list[str]:
+    """The measured speed, and the code and the commands that use and measure it; [] if there is nothing to gain."""
     measured = speed_in_words(info.metrics)
     if not (measured or has_zeros(info)):
-        return ""
-    return (
-        f"{measured or 'not measured by the job'}; `mvprune.load(FOLDER, {SPARSE})` and `mvpctl serve FOLDER` run the "
-        "sparse model, `mvpctl benchmark FOLDER` measures both on your machine"
-    )
+        return []
+    return [
+        *(measured or ["not measured by the job"]),
+        f"`mvprune.load(FOLDER, {SPARSE})` and `mvpctl serve FOLDER` run the sparse model, `mvpctl benchmark FOLDER` "
+        "measures both on your machine",
+    ]
 
 
 def is_pruned(info: ResultInfo) -> bool:
@@ -187,7 +205,7 @@ def made_in_words(info: ResultInfo, method: str = "") -> str:
 
 def _facts(info: ResultInfo, form: Form, total_bytes: int) -> list[tuple[str, ...]]:
     counts, method = info.accounting, method_name(info)
-    speed = "" if form == "dense" else speed_with_commands(info)
+    speed = "; ".join(() if form == "dense" else speed_with_commands(info))
     revision = f", revision {_code(info.model.revision)}" if info.model.revision else ""
     return [
         ("base model", f"{_code(shown(info.model.name))}{revision}"),

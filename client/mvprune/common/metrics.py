@@ -8,9 +8,15 @@ from typing import NamedTuple
 ABOVE_CONSTANT = "above_constant"
 """By how much the primary metric is better than that of the best constant answer."""
 LATENCY_RATIO = "latency_ratio"
-"""Time of the dense model / time of the sparse one."""
+"""Time of the same model, dense in torch (fp32) / time of the sparse one."""
 LATENCY_MS = "latency_ms"
 """Time of the sparse model in milliseconds."""
+DENSE_LATENCY_MS = "dense_latency_ms"
+"""Time of the unpruned model in torch (fp32) in milliseconds."""
+DENSE_INT8_LATENCY_MS = "dense_int8_latency_ms"
+"""Time of the unpruned model in torch's dynamic int8 in milliseconds."""
+INT8_LATENCY_RATIO = "int8_latency_ratio"
+"""Time of the unpruned model in torch's dynamic int8 / time of the sparse one."""
 TEST = "test"
 
 

@@ -8,7 +8,6 @@ import json
 import logging
 import math
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,13 @@ import onnx
 import onnxruntime
 import onnxscript  # noqa: F401 (torch's exporter needs it, and says so late)
 import torch
-from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor
 
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.model import load
 from mvprune.artifact.positions import longest_input
 from mvprune.export.written import Written
+from mvprune.runtime._onnx import round_to_int8, run, trace
 from mvprune.sources.model_config import CONFIG_FILE
 
 ONNX_FILE = "model.onnx"
@@ -33,7 +32,6 @@ log = logging.getLogger(__name__)
 
 _SHAPES = ((2, 8), (1, 5), (3, 16), (5, 11))  # examples × tokens: of the export, then of further checks
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-_STATE = ("use_cache", "use_mems")  # what a model may return for its next call, which a file without state cannot take
 _UNBOUNDED = 512  # tokens, for models with relative positions
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _SHOWN = 200  # characters of another library's message
@@ -51,7 +49,7 @@ def write(
 ) -> Written:
     """model.onnx: fp32, any number of examples and tokens; inputs and outputs have the names that transformers gives.
 
-    With `quantize` int8 it is checked in fp32, and then rounded: see `_quantize`.
+    With `quantize` int8 it is checked in fp32, and then rounded.
 
     Returns:
         How far its outputs are off torch's (see `check`), and what `TOLERANCE` is; None for int8, which has no limit.
@@ -62,34 +60,27 @@ def write(
     on_progress("loading the model")
     model: Any = load(artifact, base)
     on_progress("tracing the model")
-    _trace(model, folder / ONNX_FILE)
+    example = _example(model, *_SHAPES[0])
+    outputs = list(_run(model, example))
+    sizes = {0: torch.export.Dim("examples"), 1: torch.export.Dim("tokens", max=_longest(model))}
+    with _refusing(model, "torch cannot export it"):
+        trace(model, example, outputs, folder / ONNX_FILE, sizes)
     (folder / CONFIG_FILE).write_text(json.dumps(_plain_config(model), indent=2) + "\n")
     on_progress("checking it with onnxruntime")
     difference = check(model, folder / ONNX_FILE)
     if quantize is None:
         return Written(difference, TOLERANCE)
     on_progress("rounding it to int8")
-    with _refusing(model, "onnxruntime cannot round it to int8"), _quiet():
-        rounded = _quantize(folder / ONNX_FILE)
+    fp32 = (folder / ONNX_FILE).rename(folder / "fp32.onnx")
+    with _refusing(model, "onnxruntime cannot round it to int8"):
+        round_to_int8(fp32, folder / ONNX_FILE)
+    fp32.unlink()
+    rounded = sum(node.op_type == "MatMulInteger" for node in onnx.load(folder / ONNX_FILE).graph.node)
     if not rounded:
         raise ArtifactError(
             f"{type(model).__name__} has no matrix that onnxruntime computes in int8; leave quantize out"
         )
     return Written(check(model, folder / ONNX_FILE, math.inf), None, (f"int8: {rounded} products; {_INT8}",))
-
-
-def _quantize(path: Path) -> int:
-    """Rounds an ONNX file, in place: weights to int8 with a scale for each output, embeddings with one scale; inputs
-    are rounded to 8 bits when it runs. One scale for a matrix loses more (MiniLM on SST-2: 0.7 points in place of 0.0),
-    and is no faster.
-
-    Returns:
-        The number of products in int8.
-    """
-    fp32 = path.rename(path.with_suffix(".fp32"))
-    quantize_dynamic(fp32, path, weight_type=QuantType.QInt8, per_channel=True)
-    fp32.unlink()
-    return sum(node.op_type == "MatMulInteger" for node in onnx.load(path).graph.node)
 
 
 def check(model: Any, path: Path, tolerance: float = TOLERANCE) -> float:
@@ -121,42 +112,9 @@ def check(model: Any, path: Path, tolerance: float = TOLERANCE) -> float:
     return largest
 
 
-def _trace(model: Any, path: Path) -> None:
-    example = _example(model, *_SHAPES[0])
-    outputs = list(_run(model, example))
-    sizes = {0: torch.export.Dim("examples"), 1: torch.export.Dim("tokens", max=_longest(model))}
-    with _refusing(model, "torch cannot export it"), _quiet():
-        torch.onnx.export(
-            _Tuples(model, list(example), outputs),
-            tuple(example.values()),
-            path,
-            input_names=list(example),
-            output_names=outputs,
-            dynamic_shapes=(tuple(sizes for _ in example),),
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
-
-
-class _Tuples(torch.nn.Module):
-    """The model with positional inputs and a tuple of outputs, as ONNX has them."""
-
-    def __init__(self, model: Any, inputs: list[str], outputs: list[str]) -> None:
-        super().__init__()
-        self.model, self.inputs, self.outputs = model, inputs, outputs
-        self.fixed = _fixed(model)
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        outputs = self.model(**dict(zip(self.inputs, inputs, strict=True)), **self.fixed)
-        return tuple(outputs[name] for name in self.outputs)
-
-
 def _run(model: Any, example: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The outputs that are tensors, by name."""
-    with torch.no_grad(), _refusing(model, "it cannot be run on examples of random tokens"):
-        outputs = model(**example, **_fixed(model))
-    return {name: value for name, value in outputs.items() if isinstance(value, Tensor)}
+    with _refusing(model, "it cannot be run on examples of random tokens"):
+        return run(model, example)
 
 
 @contextlib.contextmanager
@@ -176,25 +134,6 @@ def _refusing(model: Any, what: str) -> Iterator[None]:
         line = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
         said = f"{type(cause).__name__}: {_COLOURS.sub('', line)}".removesuffix(": ")
         raise ArtifactError(f"{type(model).__name__} cannot be exported to ONNX: {what} ({said:.{_SHOWN}})") from None
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what torch's exporter says: warnings about itself, and the whole graph of a model that it refuses."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-def _fixed(model: Any) -> dict[str, bool]:
-    """Arguments that are the same in every call."""
-    known = inspect.signature(model.forward).parameters
-    return {"return_dict": True} | {name: False for name in _STATE if name in known}
 
 
 def _longest(model: Any) -> int:

@@ -3,6 +3,7 @@
     model = mvprune.load(folder, runtime="sparse")     # an artifact
     model = optimize(model)                            # or any pruned transformers model
     print(measure(folder).ratio)                       # how much faster than dense on this machine
+    print(measure(folder).rivals[0].ratio)             # … and than the unpruned model in torch's dynamic int8
 
 docs/runtime.md explains how it works and when to use it. Needs ``mvprune[runtime]``.
 """
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from mvprune.runtime._load import load
     from mvprune.runtime._measure import Latency, measure, model_bytes
     from mvprune.runtime._optimize import optimize
+    from mvprune.runtime._rivals import RivalLatency
     from mvprune.runtime._used import Fp32ActivationsWarning, NoKernelWarning, Used, used
 
 __all__ = [
     "Fp32ActivationsWarning",
     "Latency",
     "NoKernelWarning",
+    "RivalLatency",
     "Used",
     "backends",
     "load",
@@ -38,6 +41,7 @@ _HOMES = {
     "Fp32ActivationsWarning": "mvprune.runtime._used",
     "Latency": "mvprune.runtime._measure",
     "NoKernelWarning": "mvprune.runtime._used",
+    "RivalLatency": "mvprune.runtime._rivals",
     "Used": "mvprune.runtime._used",
     "backends": "mvprune.runtime._linear",
     "load": "mvprune.runtime._load",

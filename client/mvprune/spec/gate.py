@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mvprune.common.metrics import ABOVE_CONSTANT, LATENCY_RATIO
+from mvprune.common.metrics import ABOVE_CONSTANT, INT8_LATENCY_RATIO, LATENCY_RATIO
 
 if TYPE_CHECKING:
     from mvprune.v1 import job_pb2
 
-OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", LATENCY_RATIO, ABOVE_CONSTANT)  # beside metrics of the task
+OF_LATENCY = (LATENCY_RATIO, INT8_LATENCY_RATIO)
+"""What has to be measured for a gate on it."""
+OF_THE_ARTIFACT = ("bytes", "size_ratio", "density", *OF_LATENCY, ABOVE_CONSTANT)  # beside metrics of the task
 
 # A difference of two fractions is seldom exact: 0.85 - 0.87 is a little less than -0.02.
 _TOLERANCE = 1e-9
@@ -23,8 +25,9 @@ class Gate:
 
     Attributes:
         metric: eval/NAME, delta/NAME or dense/NAME of a metric of the task, a fraction; bytes, of all files of the
-            artifact; size_ratio, of the dense model to them; density; latency_ratio, dense time to sparse time; or
-            above_constant, the primary metric minus that of the best constant answer.
+            artifact; size_ratio, of the dense model to them; density; latency_ratio, dense time to sparse time;
+            int8_latency_ratio, the unpruned model's time in torch's dynamic int8 to sparse time; or above_constant, the
+            primary metric minus that of the best constant answer.
         min, max: the bound; one of them.
         fail_job: a job that misses it FAILS and publishes nothing.
     """

@@ -223,8 +223,9 @@ class Policy:
         start_timeout: an attempt ends if its worker has not reported after this time.
         checkpoint_interval: time between checkpoints, from which later attempts resume.
         retention: job, logs and artifact are deleted this long after the job's end.
-        measure_latency: measure the time of one input on one thread of the worker: adds latency_ratio and
-            latency_ms to the metrics.
+        measure_latency: measure the time of one input on one thread of the worker, and that of the unpruned model
+            in fp32 and int8: adds latency_ms, latency_ratio, int8_latency_ratio, dense_latency_ms and
+            dense_int8_latency_ms to the metrics.
         gates: what the result must reach, such as 'f1>=80', 'delta_f1>=-2' or 'bytes<=10MB'.
     """
 

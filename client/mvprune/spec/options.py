@@ -342,8 +342,9 @@ class LimitsOptions(TypedDict, total=False):
             10 min.
         retention: job, logs and artifact are deleted this long after the job's end; from 1 min to 3,650 days;
             default: the server's.
-        measure_latency: measure the time of one input on one thread of the worker: adds latency_ratio and
-            latency_ms to the metrics; default: no.
+        measure_latency: measure the time of one input on one thread of the worker, and that of the unpruned model
+            in fp32 and int8: adds latency_ms, latency_ratio, int8_latency_ratio, dense_latency_ms and
+            dense_int8_latency_ms to the metrics; default: no.
     """
 
     priority: int | None

@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from sqlalchemy import Connection
 
 import mvprune
-from mvprune.common.metrics import LATENCY_RATIO
+from mvprune.spec.gate import OF_LATENCY
 from mvprune.v1 import job_pb2, worker_pb2, worker_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid, precondition
@@ -100,7 +100,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             ],
             checkpoint_interval=policy.checkpoint_interval,
             accumulation_factor=job.accumulation_factor,
-            measure_latency=policy.measure_latency or any(gate.metric == LATENCY_RATIO for gate in policy.gates),
+            measure_latency=policy.measure_latency or any(gate.metric in OF_LATENCY for gate in policy.gates),
             uploads=inputs,
         )
 

@@ -212,7 +212,10 @@ LOCAL = {
     },
     "export": {"`export`": "client/mvprune/export/__init__.py:Exported"},
     "evaluate": {"`evaluate`": "workers/mvprune_workers/commands/evaluate.py:"},
-    "benchmark": {"`benchmark`": "client/mvprune/runtime/_measure.py:Latency"},
+    "benchmark": {
+        "`benchmark`": "client/mvprune/runtime/_measure.py:Latency",
+        "each of its `rivals`": "client/mvprune/runtime/_rivals.py:RivalLatency",
+    },
     "push": {"`push --to mlflow`": "client/mvprune/publish/tracking.py:PushedRun"},
     "serve": {"what `GET /` says": "workers/mvprune_workers/commands/serve.py:"},
 }

@@ -182,10 +182,15 @@ def test_benchmark(artifact: Artifact, capsys: pytest.CaptureFixture[str], monke
     found = json.loads(capsys.readouterr().out)
     assert found["ratio"] == pytest.approx(found["dense_seconds"] / found["sparse_seconds"])
     assert (found["batch"], found["tokens"], found["threads"]) == (2, 16, 1)
+    assert [(one["name"], one["reason"]) for one in found["rivals"]] == [("torch_int8", "")]
     assert main(command) == 0
     out = capsys.readouterr().out
     assert "2 x 16 tokens, 1 thread" in out
-    assert "ms" in out
+    assert re.search(r"^torch fp32 +[\d.]+ ms +1.00x ", out, re.MULTILINE)
+    answer = r"[\d.]+ times as fast as torch fp32, [\d.]+ times as fast as torch int8 \(dynamic\)"
+    assert re.search(rf"^sparse runtime +{answer}$", out, re.MULTILINE)
+    assert main([*command, "--rivals"]) == 0
+    assert "int8" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["serve", "evaluate", "benchmark"])

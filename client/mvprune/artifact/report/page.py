@@ -20,7 +20,7 @@ from mvprune.artifact.history import History
 from mvprune.artifact.manifest import ResultInfo
 from mvprune.artifact.report.figures import Figure, figures
 from mvprune.artifact.report.html import Row, page, table, text
-from mvprune.common.metrics import LATENCY_RATIO, bounds, bounds_text, is_tested, measured
+from mvprune.common.metrics import INT8_LATENCY_RATIO, LATENCY_RATIO, bounds, bounds_text, is_tested, measured
 from mvprune.common.units import percent, size
 from mvprune.sources.schemes import shown
 
@@ -88,6 +88,9 @@ def _tiles(info: ResultInfo, total_bytes: int) -> str:
     if LATENCY_RATIO in metrics:
         how = f"as fast on a CPU as the same weights dense in torch: mvprune.load(FOLDER, {SPARSE})"
         tiles.append((f"{metrics[LATENCY_RATIO]:.1f}×", how))
+    if INT8_LATENCY_RATIO in metrics:
+        how = "as fast on a CPU as the unpruned model in torch's dynamic int8"
+        tiles.append((f"{metrics[INT8_LATENCY_RATIO]:.1f}×", how))
     return (
         '<div class="tiles">'
         + "".join(f"<div><b>{text(b)}</b><span>{text(s)}</span></div>" for b, s in tiles)
@@ -126,7 +129,10 @@ def _provenance(info: ResultInfo, total_bytes: int) -> list[Row]:
         ("bytes of the weights file", f"{counts.sparse_bytes:,}"),
         ("FLOPs", flops_in_words(counts)),
         *([("activations", activations)] if (activations := activations_of(info)) else []),
-        *([("speed on a CPU", speed.replace("`", ""))] if (speed := speed_with_commands(info)) else []),
+        *(
+            ("" if index else "speed on a CPU", speed.replace("`", ""))
+            for index, speed in enumerate(speed_with_commands(info))
+        ),
         ("seed", str(info.seed)),
         ("SHA-256 of the request", info.spec_sha256),
         ("versions", ", ".join(f"{name} {version}" for name, version in sorted(info.versions.items())[:_MAX_ROWS])),

@@ -44,7 +44,7 @@ COMMANDS = {
     "inspect": Command("Show an artifact's layers, sizes and origin.", "inspect"),
     "compare": Command("Show artifacts side by side.", "compare"),
     "evaluate": Command("Evaluate an artifact on data, on this machine.", extra="worker", package="torch"),
-    "benchmark": Command("Compare dense and sparse inference time on this machine.", "benchmark"),
+    "benchmark": Command("Compare sparse inference with dense fp32 and int8 on this machine.", "benchmark"),
     "serve": Command("Serve an artifact's answers over HTTP.", extra="serve", package="uvicorn"),
     "push": Command("Publish an artifact to MLflow, or write a folder for the Hub.", "push"),
     "models": Command("List the models that the server knows.", "catalog"),

@@ -35,6 +35,7 @@ recorded on the job; with --wait the exit code is 5 where one is missed.
   size_ratio>=20   the dense model's bytes in fp32 to those of the sparse weights
   density<=0.03    the fraction of weights kept
   latency_ratio>=2 dense time to sparse time, one input on one thread of the worker
+  int8_latency_ratio>=1  the unpruned model's time in torch's dynamic int8 to sparse time
   above_constant>=0.1  the primary metric minus that of a constant answer, as a fraction"""
 _SHORT_GATES = "What the result must reach; --help-all lists the names."
 _BRIEF = "These are the options that most people set; --help-all shows all."
