@@ -108,7 +108,7 @@ def details_of(artifact_directory: str | Path) -> PointDetails:
     weights = directory / WEIGHTS_FILE
     # The matrices of a model without some heads and units have other rows and columns: their masks say nothing.
     has_masks = weights.exists() and not manifest.spec.get("structure")
-    return PointDetails(manifest.digest, manifest.layers, _masks(weights, manifest.layers) if has_masks else {})
+    return PointDetails(manifest.digest, manifest.layers, masks(weights, manifest.layers) if has_masks else {})
 
 
 def overlaps(details: Mapping[int, PointDetails]) -> list[Overlap]:
@@ -117,25 +117,35 @@ def overlaps(details: Mapping[int, PointDetails]) -> list[Overlap]:
     return [_overlap(first, known[first], second, known[second]) for first, second in combinations(known, 2)]
 
 
-def _masks(weights: Path, layers: Sequence[LayerCount]) -> dict[str, int]:
+def masks(weights: Path, layers: Sequence[LayerCount]) -> dict[str, int]:
+    """The masks of these matrices in a weights file, as `PointDetails.kept`.
+
+    Raises:
+        ArtifactError: a matrix is not there, or has other non-zeros.
+    """
     with needs("the overlap of masks", "runtime"):
         import numpy as np  # only here: a report without masks needs no numpy
 
+        from mvprune.artifact.coding import BLOCK, elements_of
         from mvprune.artifact.header import open_header
         from mvprune.artifact.weights import stream_positions
-    stored = {}
+    stored, in_blocks = {}, set()
     for name, positions in stream_positions(weights):
         bits = np.zeros(int(positions[-1]) + 1 if positions.size else 0, np.bool_)
         bits[positions] = True
         stored[name] = int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
+        if not positions.size % BLOCK and np.array_equal(positions, elements_of(positions[::BLOCK] // BLOCK)):
+            in_blocks.add(name)
     aliases = open_header(weights).aliases
-    masks = {layer.name: stored.get(aliases.get(layer.name, layer.name)) for layer in layers}
+    found_masks = {layer.name: stored.get(aliases.get(layer.name, layer.name)) for layer in layers}
     for layer in layers:
-        mask = masks[layer.name]
-        if mask is None or mask.bit_count() != layer.nonzero:
+        mask = found_masks[layer.name]
+        # A block that is kept may have zeros: values that are rounded to 0.
+        extra = 0 if mask is None else mask.bit_count() - layer.nonzero
+        if mask is None or extra < 0 or (extra and aliases.get(layer.name, layer.name) not in in_blocks):
             found = "not stored sparse" if mask is None else f"{mask.bit_count()} non-zeros"
             raise ArtifactError(f"{WEIGHTS_FILE}: {layer.name!r:.300} must have {layer.nonzero} non-zeros, got {found}")
-    return {name: mask for name, mask in masks.items() if mask is not None}
+    return {name: mask for name, mask in found_masks.items() if mask is not None}
 
 
 def _overlap(first: int, one: PointDetails, second: int, other: PointDetails) -> Overlap:

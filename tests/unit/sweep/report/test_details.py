@@ -15,7 +15,7 @@ from tests.unit.sweep.report.made_up import failed, grid, point, small_model
 from mvprune.artifact import WEIGHTS_FILE, ArtifactError, LayerCount, MissingExtra, write_weights
 from mvprune.client.sweep_models import SweepPoint
 from mvprune.sweep.report import PointDetails, details_of, points_to_detail
-from mvprune.sweep.report.details import overlaps
+from mvprune.sweep.report.details import masks, overlaps
 
 
 def details(artifact: str, **kept: set[int]) -> PointDetails:
@@ -82,6 +82,16 @@ def test_a_manifest_is_enough_for_the_density(tmp_path: Path) -> None:
 def test_masks_of_a_model_without_some_heads_are_not_compared(tmp_path: Path) -> None:
     make_artifact(tmp_path / "out", spec={"task": "sst2", "magnitude": {}, "structure": "HEADS"})
     assert details_of(tmp_path / "out").kept == {}
+
+
+def test_blocks_of_four_may_have_zeros(tmp_path: Path) -> None:
+    """A value of a kept block may be rounded to 0; its mask has the whole block."""
+    weight = np.zeros((4, 8), np.float32)
+    weight.reshape(-1)[[0, 1, 2, 3, 4, 5, 7]] = 1
+    write_weights(tmp_path / WEIGHTS_FILE, {QUERY: weight}, (QUERY,))
+    assert masks(tmp_path / WEIGHTS_FILE, [LayerCount(QUERY, (4, 8), 7 / 32, 7)]) == {QUERY: 0xFF}
+    with pytest.raises(ArtifactError, match="must have 9 non-zeros, got 8"):
+        masks(tmp_path / WEIGHTS_FILE, [LayerCount(QUERY, (4, 8), 9 / 32, 9)])
 
 
 def test_weights_that_the_manifest_contradicts_are_refused(tmp_path: Path) -> None:
