@@ -126,8 +126,8 @@ def masks(weights: Path, layers: Sequence[LayerCount]) -> dict[str, int]:
     with needs("the overlap of masks", "runtime"):
         import numpy as np  # only here: a report without masks needs no numpy
 
-        from mvprune.artifact.coding import BLOCK, elements_of
-        from mvprune.artifact.header import open_header
+        from mvprune.artifact.coding import elements_of
+        from mvprune.artifact.header import BLOCK, open_header
         from mvprune.artifact.weights import stream_positions
     stored, in_blocks = {}, set()
     for name, positions in stream_positions(weights):
