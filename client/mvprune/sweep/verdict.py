@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mvprune.common.metrics import TESTED, VALIDATION, Names, bounds, bounds_text
+from mvprune.common.metrics import INT8_LATENCY_RATIO, TESTED, VALIDATION, Names, bounds, bounds_text
 from mvprune.common.units import percent
 from mvprune.data.tasks import LOSSES
 from mvprune.spec.gate import Gate, GateResult, size_ratio
@@ -128,8 +128,20 @@ def _text(choice: Choice, question: Question, metric: str) -> str:
     facts = [
         *_quality(group, metric),
         *([f"{size / 1e6:.1f} MB"] if (size := group.mean("bytes")) is not None else []),
+        *_speed(group),
     ]
     return f"{cell}: {', '.join(facts)}; {_about_gates(choice, question)}{_about_artifact(choice, metric)}"
+
+
+def _speed(group: Group) -> list[str]:
+    """Whether it is faster than the unpruned model in int8, which is had without any training."""
+    ratio = group.mean(INT8_LATENCY_RATIO)
+    if ratio is None:
+        return []
+    rival = "the unpruned model in torch's int8"
+    return [
+        f"{ratio:.2f} times as fast as {rival}" if ratio > 1 else f"not faster than {rival} ({ratio:.2f} times as fast)"
+    ]
 
 
 def _about_artifact(choice: Choice, metric: str) -> str:

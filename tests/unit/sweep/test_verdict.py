@@ -110,3 +110,16 @@ def test_the_recommendation_says_what_it_reaches_on_the_test_examples() -> None:
     verdict = judge(QUESTION, [replace(one, values={**one.values, **tested})], "accuracy")
     assert verdict.passed, "the search has not seen them"
     assert verdict.text.endswith("; on the test examples accuracy 0.88, 2.00 points below dense")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (2.5, "0.0 MB, 2.50 times as fast as the unpruned model in torch's int8; passes"),
+        (0.8, "0.0 MB, not faster than the unpruned model in torch's int8 (0.80 times as fast); passes"),
+    ],
+)
+def test_the_recommendation_says_whether_it_is_faster_than_dense_int8(ratio: float, text: str) -> None:
+    one = pruned(1, 0.1, 0.897, 900)
+    timed = replace(one, values={**one.values, "int8_latency_ratio": ratio})
+    assert text in judge(QUESTION, [timed], "accuracy").text

@@ -156,9 +156,15 @@ class Plot:
         """A line across the plot."""
         self._path(f"M0 {_number(self.y(y))}H{INNER_WIDTH}", style)
 
-    def upright(self, x: float, style: str) -> None:
-        """A line from the bottom of the plot to its top."""
-        self._path(f"M{_number(self.x(x))} 0V{INNER_HEIGHT}", style)
+    def upright(self, x: float, style: str, label: str = "", start: float = 0.0) -> None:
+        """A line from the bottom of the plot to its top, with a label along it, which starts so many pixels above the
+        bottom."""
+        place = _number(self.x(x))
+        self._path(f"M{place} 0V{INNER_HEIGHT}", style)
+        if label:
+            height = _number(INNER_HEIGHT - start)
+            turn = f'class="tick" transform="rotate(-90 {place} {height}) translate(0 -4)"'
+            self._parts.append(_text(place, height, label, turn))
 
     def steps(self, low: float, high: float, heights: Sequence[float], style: str, legend: str = "") -> None:
         """A histogram: one bar for each height, of one width, from the axis up."""

@@ -96,6 +96,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "dense_model": panel.dense_model,
         "dense": panel.dense,
         "dense_bytes": panel.dense_bytes,
+        **panel.dense_latencies,
         "lines": [line.name for line in panel.lines],
         "lines_not_drawn": panel.hidden,
     }

@@ -7,13 +7,14 @@ from html import escape
 
 from mvprune.artifact.report.figures import layers_map
 from mvprune.artifact.report.html import page, table, text
+from mvprune.common.metrics import INT8_LATENCY_RATIO
 from mvprune.common.units import percent, size
 from mvprune.spec.gates import gate_text
 from mvprune.sweep.report import plots, tables
 from mvprune.sweep.report.crossings import METHOD
 from mvprune.sweep.report.details import PointDetails
-from mvprune.sweep.report.plots import MAX_PANELS, Picture, front_plot, pictures_by_cost
-from mvprune.sweep.report.quantities import COSTS, DENSITY, DIFFERENCE
+from mvprune.sweep.report.plots import MAX_PANELS, Picture, difference_plot, first_plot
+from mvprune.sweep.report.quantities import COSTS, DENSITY, DIFFERENCE, LATENCY, Cost
 from mvprune.sweep.report.results import Results
 from mvprune.sweep.report.tables import Table
 from mvprune.sweep.tickets.results import TicketResults
@@ -88,12 +89,13 @@ def sweep_page(results: Results, details: Mapping[int, PointDetails]) -> str:
 
 def _plots(results: Results) -> list[str]:
     """The comparison of the report."""
+    timed = any(cell.stat(LATENCY.name) and cell.stat(DIFFERENCE) for cell in results.cells)
     return [
-        "<h2>The front: quality against bytes</h2>",
-        *(_picture(front_plot(results, panel)) for panel in results.panels[:MAX_PANELS]),
+        "<h2>Loss against latency</h2>" if timed else "<h2>The front: quality against bytes</h2>",
+        *(_picture(first_plot(results, panel)) for panel in results.panels[:MAX_PANELS]),
         *_more_tasks(results),
         "<h2>Difference from dense</h2>",
-        *_by_cost(results),
+        *_by_cost(results, [cost for cost in COSTS if not (timed and cost is LATENCY)]),
         "<h2>Where methods cross</h2>",
         *_crossings(results),
     ]
@@ -142,6 +144,8 @@ def _tiles(results: Results) -> str:
         tiles.append((percent(density.mean), f"of the weights kept by {cell.line}"))
     if weight := cell.stat("bytes"):
         tiles.append((size(round(weight.mean)), "the artifact"))
+    if speed := cell.stat(INT8_LATENCY_RATIO):
+        tiles.append((f"{speed.mean:.2f}×", "as fast as the unpruned model in torch's int8"))
     gates = [gate_text(gate) for gate in results.sweep.spec.gates]
     if gates:
         missed = len(cell.misses)
@@ -175,17 +179,16 @@ def _more_tasks(results: Results) -> list[str]:
     return [f"<p>The first {MAX_PANELS} tasks have plots; {text(', '.join(hidden))} are in the tables.</p>"]
 
 
-def _by_cost(results: Results) -> list[str]:
+def _by_cost(results: Results, costs: Sequence[Cost]) -> list[str]:
     """A section for each measure of cost; that of the density comes last, which CSS shows without a link."""
-    drawn = [pictures_by_cost(results, panel) for panel in results.panels[:MAX_PANELS]]
     sections = []
-    for cost in (*COSTS[1:], COSTS[0]):
+    for cost in (*costs[1:], costs[0]):
         links = "".join(
             f'<a href="#{_LINK}{one.key}"{" aria-current=true" if one is cost else ""}>{escape(one.column)}</a>'
-            for one in COSTS
+            for one in costs
         )
-        pictures = "".join(_picture(pictures[cost.key]) for pictures in drawn)
-        default = " default" if cost is COSTS[0] else ""
+        pictures = "".join(_picture(difference_plot(results, panel, cost)) for panel in results.panels[:MAX_PANELS])
+        default = " default" if cost is DENSITY else ""
         sections.append(
             f'<section class="by{default}" id="{_LINK}{cost.key}"><nav aria-label="Cost on the horizontal axis">{links}'
             f"</nav>{pictures}</section>"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mvprune.artifact.report.svg import Axis, Plot, sample
+from mvprune.common.metrics import DENSE_INT8_LATENCY_MS, DENSE_LATENCY_MS
 from mvprune.common.units import percent, size
 from mvprune.spec.gates import gate_text
-from mvprune.sweep.report.quantities import BYTES, COSTS, DENSITY, DIFFERENCE, Cost, Stat, plain_percent
+from mvprune.sweep.report.quantities import BYTES, DENSITY, DIFFERENCE, LATENCY, Cost, Stat, plain_percent
 from mvprune.sweep.report.results import Cell, Line, Panel, Results, shortened
 
 # A line is told by the shape of its marks and by its dashes too, not by its colour only.
@@ -26,6 +27,8 @@ _COLOURS = (
     ("#94398a", "#e48fd0"),
     ("#6d5a00", "#e0c64a"),
 )  # on the light and on the dark page
+# Labels above each other do not collide, wherever the lines are.
+_RIVALS = {DENSE_LATENCY_MS: ("torch fp32", 90.0), DENSE_INT8_LATENCY_MS: ("torch int8", 4.0)}
 _DASHES = ("none", "7 3", "2 3", "8 3 2 3", "4 2")
 
 STYLE = (
@@ -43,6 +46,7 @@ STYLE = (
     + "svg .front{stroke:var(--faint);fill:none;stroke-width:5;opacity:.3;stroke-linejoin:round}\n"
     + "svg .is-dense{stroke:var(--text);fill:none;stroke-width:1.2}\n"
     + "svg .gate{stroke:var(--faint);fill:none;stroke-width:1.2;stroke-dasharray:5 4}\n"
+    + "svg .rival{stroke:var(--text);fill:none;stroke-width:1.2;stroke-dasharray:1 3}\n"
     + "svg .small{stroke:var(--text);fill:none;stroke-width:2}\n"
     + "svg .chosen{stroke:var(--text);fill:none;stroke-width:1.6}\n"
 )
@@ -63,6 +67,12 @@ class Picture:
     svg: str
     legend: tuple[tuple[str, str], ...]
     caption: str
+
+
+def first_plot(results: Results, panel: Panel) -> Picture:
+    """The difference from dense against latency; quality against bytes where no result has a latency."""
+    found = difference_plot(results, panel, LATENCY)
+    return found if found.svg else front_plot(results, panel)
 
 
 def front_plot(results: Results, panel: Panel) -> Picture:
@@ -88,9 +98,7 @@ def front_plot(results: Results, panel: Panel) -> Picture:
         drawing.legend.append((sample("front"), "front: nothing is both smaller and better"))
     if panel.dense:
         drawing.plot.level(panel.dense.mean, "is-dense")
-        weight = f"; {size(panel.dense_bytes)} in fp32" if panel.dense_bytes else ""
-        text = f"dense {panel.dense_model}: {panel.quality.text(panel.dense)}, n {panel.dense.n}{weight}"
-        drawing.legend.append((sample("is-dense"), text))
+        drawing.legend.append((sample("is-dense"), _dense(panel)))
     return drawing.picture("")
 
 
@@ -109,16 +117,23 @@ def difference_plot(results: Results, panel: Panel, cost: Cost) -> Picture:
             drawing.gate(gate_text(gate), y=bound)
         elif gate.metric == f"eval/{panel.quality.metric}" and panel.dense and bound is not None:
             drawing.gate(gate_text(gate), y=bound - panel.dense.mean)
-    drawing.start(title, panel.quality.difference_label, signed=True)
+    rivals = {name: time for name, time in panel.dense_latencies.items() if time and cost is LATENCY}
+    drawing.start(title, panel.quality.difference_label, signed=True, beside=rivals.values())
     drawing.plot.level(0.0, "is-dense")
-    drawing.legend.append((sample("is-dense"), "dense"))
+    drawing.legend.append((sample("is-dense"), _dense(panel)))
+    for name, time in rivals.items():
+        rival, height = _RIVALS[name]
+        drawing.plot.upright(time, "rival", rival, height)
+        text = f"dense in {rival}: {cost.text(time)}, the least that was measured"
+        drawing.legend.append((sample("rival"), text))
     left_out = len(_drawn(panel)) - len(drawing.found)
     return drawing.picture(f" {left_out} results do not state it. {cost.missing}" if left_out else "")
 
 
-def pictures_by_cost(results: Results, panel: Panel) -> dict[str, Picture]:
-    """The difference plots by the key of their link."""
-    return {cost.key: difference_plot(results, panel, cost) for cost in COSTS}
+def _dense(panel: Panel) -> str:
+    value = f": {panel.quality.text(panel.dense)}, n {panel.dense.n}" if panel.dense else ""
+    weight = f"; {size(panel.dense_bytes)} in fp32" if panel.dense_bytes else ""
+    return f"dense {panel.dense_model}{value}{weight}"
 
 
 def _drawn(panel: Panel) -> list[Cell]:
@@ -154,10 +169,10 @@ class _Drawing:
         if y is not None:
             self.levels.append(y)
 
-    def start(self, title: str, label: str, *, signed: bool) -> None:
-        """Makes the plot, with its lines."""
+    def start(self, title: str, label: str, *, signed: bool, beside: Iterable[float] = ()) -> None:
+        """Makes the plot, with its lines. The axis below shows costs `beside` those of the results too."""
         self._title, self._signed = title, signed
-        costs = [*(x for _, x, _ in self.found), *(x for _, x, _ in self._gates if x)]
+        costs = [*(x for _, x, _ in self.found), *(x for _, x, _ in self._gates if x), *beside]
         scale, form = self._panel.quality.scale, "+.4g" if signed else ".4g"
         values = [*self.levels, *self._spans()]
         low, high = _padded(min(values), max(values), 1e-3 * abs(max(values)) or 1e-3)
@@ -191,7 +206,7 @@ class _Drawing:
             self.plot.error_bar(x, *_ends(y), "is-dense")
             self.plot.mark(x, y.mean, "cross", "small", self._note(cell, x, y))
         if small:
-            entries.append((sample("", "cross", "small"), "small dense models, density 100 %"))
+            entries.append((sample("", "cross", "small"), "dense models, density 100 %"))
         others = [one for one in self.found if one[0].line in self._panel.hidden]
         for cell, x, y in others:
             self.plot.mark(x, y.mean, "circle", "in-faint", self._note(cell, x, y))

@@ -155,7 +155,7 @@ LATENCY = Cost(
     "measured CPU latency (one input, one thread)",
     "latency",
     milliseconds,
-    "It is measured if a gate, an objective or the goal of a search is about latency.",
+    "The notes of a job say why it could not be measured.",
 )
 COSTS = (DENSITY, NONZERO, BYTES, FLOPS, LATENCY)
 """By what a report shows the difference from dense, a plot each."""

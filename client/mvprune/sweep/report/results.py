@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mvprune.client.sweep_models import PointState, SweepPoint, SweepRecord
+from mvprune.common.metrics import DENSE_INT8_LATENCY_MS, DENSE_LATENCY_MS
 from mvprune.sources.schemes import shown
 from mvprune.spec.gate import Gate
 from mvprune.sweep.analysis import Group, Outcome, front, groups, missed
@@ -74,6 +75,8 @@ class Panel:
         dense: the metric of the dense model that the small dense models are compared with, over its seeds.
         dense_model: its name.
         dense_bytes: its parameters in fp32; None where no result says it.
+        dense_latencies: milliseconds of the dense model, as dense_latency_ms and dense_int8_latency_ms: the least that
+            a point measured, None where none did.
         lines: those that are drawn.
         hidden: the names of the others.
         small: the small dense models.
@@ -84,6 +87,7 @@ class Panel:
     dense: Stat | None
     dense_model: str
     dense_bytes: int | None
+    dense_latencies: Mapping[str, float | None]
     cells: tuple[Cell, ...]
     lines: tuple[Line, ...]
     hidden: tuple[str, ...]
@@ -188,6 +192,12 @@ def _panel(sweep: SweepRecord, points: list[SweepPoint], task: str, metric: str)
     # Points of one model and seed share a baseline: it counts once.
     baselines = {(point.model, point.seed): values_of(point)[known] for point in reversed(compared)}
     dense = stat(list(baselines.values()))
+    model = compared[0].model if compared else sweep.spec.base.model
+    measured = [values_of(point) for point in points if point.model == model]
+    latencies = {
+        name: min((values[name] for values in measured if name in values), default=None)
+        for name in (DENSE_LATENCY_MS, DENSE_INT8_LATENCY_MS)
+    }
     sizes = [point.accounting.dense_bytes for point in compared if point.accounting]
     cells = _cells(sweep, points, quality, dense)
     lines: dict[str, list[Cell]] = {}
@@ -200,8 +210,9 @@ def _panel(sweep: SweepRecord, points: list[SweepPoint], task: str, metric: str)
         task,
         quality,
         dense,
-        compared[0].model if compared else sweep.spec.base.model,
+        model,
         sizes[0] if sizes else None,
+        latencies,
         tuple(cells),
         tuple(shown),
         tuple(line.name for line in ranked[MAX_LINES:]),
@@ -246,7 +257,8 @@ def _differing(points: Sequence[SweepPoint]) -> list[str]:
 
 def _line_name(point: SweepPoint, differing: Sequence[str]) -> str:
     if point.target_density >= 1:
-        return f"dense {shown(point.model)}"
+        in_int8 = ", int8 activations" if point.cell.get("activations") == "int8" else ""
+        return f"dense {shown(point.model)}{in_int8}"
     found = parameters(point)
     words = [f"{name} {value_text(found[name])}" for name in differing if found.get(name) is not None]
     return ", ".join([point.method, *words])

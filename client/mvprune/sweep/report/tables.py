@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mvprune.artifact.comparison import flat
 from mvprune.client.sweep_models import PointState, SweepPoint
-from mvprune.common.metrics import bounds, bounds_text
+from mvprune.common.metrics import INT8_LATENCY_RATIO, bounds, bounds_text
 from mvprune.common.units import duration, percent, size
 from mvprune.spec.gates import gate_text
 from mvprune.sweep.report.crossings import crossings
 from mvprune.sweep.report.details import Overlap, PointDetails, overlaps
-from mvprune.sweep.report.quantities import COSTS, DIFFERENCE, Quality, Stat, stat, values_of
+from mvprune.sweep.report.quantities import COSTS, DIFFERENCE, LATENCY, Quality, Stat, stat, values_of
 from mvprune.sweep.report.results import Cell, Results, parameters, shortened, value_text
 from mvprune.sweep.tickets.results import TicketResults
 from mvprune.sweep.tickets.text import EXPLANATION, Grid, matrices, ticket_table
 
 CSV_FILE = "report.csv"
 
-_COSTS = ("kept", *(cost.column for cost in COSTS[1:]))  # "density" is the parameter
+_COSTS = ("kept", *(cost.column for cost in COSTS[1:]), "× int8")  # "density" is the parameter
 _MAX_COLUMNS = 8  # of parameters
 _MAX_FAILURES, _MAX_MESSAGE = 30, 200
 _MAX_PARAMETERS, _MAX_VALUES, _MAX_CROSSINGS, _MAX_BLOCKS = 100, 12, 60, 64
@@ -92,7 +92,7 @@ def cells(results: Results, most: int) -> Table:
     rows = [_cell_row(results, shown[index], names, gates) for index in thinned]
     left = _left_out(len(shown), len(rows), "cells") + _columns_left_out(results.compared)
     note = f"Mean ± sample standard deviation over n seeds; costs: where it is above 1 %. {_units(results)}{left}"
-    return Table(columns, tuple(rows), (*_flags(len(names)), True, False, True, True, False, *[True] * 5), note)
+    return Table(columns, tuple(rows), (*_flags(len(names)), True, False, True, True, False, *[True] * 6), note)
 
 
 def points(results: Results, most: int) -> Table:
@@ -118,7 +118,7 @@ def points(results: Results, most: int) -> Table:
     rows = [_point_row(results.points[index], known, differences) for index in sorted(thinned)]
     left = _left_out(len(results.points), len(rows), "points") + _columns_left_out(list(results.varied))
     note = f"All metrics and parameters of every point, not rounded, are in {CSV_FILE}.{left}"
-    return Table(columns, tuple(rows), (True, *_flags(len(known)), False, False, *[True] * 9), note)
+    return Table(columns, tuple(rows), (True, *_flags(len(known)), False, False, *[True] * 10), note)
 
 
 def tickets(found: TicketResults) -> list[tuple[str, Table]]:
@@ -147,15 +147,16 @@ def dense(results: Results) -> Table | str:
             panel.quality.metric,
             panel.quality.text(panel.dense),
             str(panel.dense.n),
-            _bytes(panel.dense_bytes),
+            _known(size, panel.dense_bytes),
+            *(_known(LATENCY.text, time) for time in panel.dense_latencies.values()),
         )
         for panel in results.panels
         if panel.dense
     )
     if not rows:
         return "No result states the metric of a dense model."
-    columns = ("task", "model", "metric", "value", "n", "bytes in fp32")
-    return Table(columns, rows, (False, False, False, True, True, True))
+    columns = ("task", "model", "metric", "value", "n", "bytes in fp32", "torch fp32", "torch int8")
+    return Table(columns, rows, (False, False, False, *[True] * 5))
 
 
 def crossing_sentences(results: Results) -> list[str]:
@@ -175,7 +176,10 @@ def blocks(results: Results, details: Mapping[int, PointDetails]) -> Table | str
         return _NO_DETAILS
     found = {number: one.blocks() for number, one in sorted(details.items())}
     names = list(dict.fromkeys(name for one in found.values() for name in one))[:_MAX_BLOCKS]
-    rows = [(name or "(outside of all layers)", *(_percent(one.get(name)) for one in found.values())) for name in names]
+    rows = [
+        (name or "(outside of all layers)", *(_known(percent, one.get(name)) for one in found.values()))
+        for name in names
+    ]
     return Table(("layer", *detailed_names(results, found)), tuple(rows), (False, *[True] * len(found)))
 
 
@@ -226,8 +230,8 @@ def cost(results: Results) -> Table:
     spent, counts, sweep = results.sweep.cost, results.sweep.counts, results.sweep
     elapsed = (sweep.end_time - sweep.create_time).total_seconds() if sweep.end_time and sweep.create_time else None
     rows = [
-        ("elapsed", _time(elapsed)),
-        ("compute time of all attempts", _time(spent.runtime)),
+        ("elapsed", _known(duration, elapsed)),
+        ("compute time of all attempts", _known(duration, spent.runtime)),
         ("GPU hours", f"{spent.gpu_hours:.2f}"),
         ("shared dense baselines", f"{counts.baselines}{_of_it(spent.baseline_runtime)}"),
         ("saved at most by sharing them", _saved(spent.runtime, spent.saved_runtime)),
@@ -283,6 +287,7 @@ def _cell_row(results: Results, cell: Cell, names: Sequence[str], gates: bool) -
         quality.difference(cell.stat(DIFFERENCE)) + _within(cell.points, quality),
         "; ".join(mark for mark in marks if mark),
         *(_cost_text(one.text, cell.stat(one.name)) for one in COSTS),
+        _cost_text("{:.2f}".format, cell.stat(INT8_LATENCY_RATIO)),
     )
 
 
@@ -303,7 +308,8 @@ def _point_row(point: SweepPoint, names: Sequence[str], differences: Mapping[int
         quality.text(one(f"dense/{quality.metric}")),
         quality.difference(stat([] if difference is None else [difference])) + _within([point], quality),
         *(_cost_text(by.text, one(by.name)) for by in COSTS),
-        _time(point.runtime),
+        _cost_text("{:.2f}".format, one(INT8_LATENCY_RATIO)),
+        _known(duration, point.runtime),
     )
 
 
@@ -336,7 +342,8 @@ def _columns_left_out(names: Sequence[str]) -> str:
 def _units(results: Results) -> str:
     losses = sorted({panel.quality.metric for panel in results.panels if panel.quality.is_loss})
     fractions = any(not panel.quality.is_loss for panel in results.panels)
-    parts = ["Metrics are in %, differences from dense in points of it."] if fractions else []
+    parts = ["× int8: times as fast as the unpruned model in torch's dynamic int8."]
+    parts += ["Metrics are in %, differences from dense in points of it."] if fractions else []
     if any(bounds(point.metrics, point.primary_metric) for point in results.points):
         parts.append(
             "In brackets: the 95 % confidence interval of the difference on the validation examples (paired bootstrap)."
@@ -351,7 +358,7 @@ def _units(results: Results) -> str:
 def _overlap_row(names: Mapping[int, str], one: Overlap) -> tuple[str, ...]:
     if one.jaccard is None:
         return names[one.first], names[one.second], "other matrices", ""
-    return names[one.first], names[one.second], _percent(one.jaccard), _percent(one.chance)
+    return names[one.first], names[one.second], _known(percent, one.jaccard), _known(percent, one.chance)
 
 
 def _cost_text(text: Any, value: Stat | None) -> str:
@@ -362,16 +369,8 @@ def _cost_text(text: Any, value: Stat | None) -> str:
     return f"{text(value.mean)} ± {text(spread)}" if spread > 0.01 * value.mean else str(text(value.mean))
 
 
-def _bytes(number: int | None) -> str:
-    return "" if number is None else size(number)
-
-
-def _percent(fraction: float | None) -> str:
-    return "" if fraction is None else percent(fraction)
-
-
-def _time(seconds: float | None) -> str:
-    return "" if seconds is None else duration(seconds)
+def _known(text: Callable[[Any], str], value: float | None) -> str:
+    return "" if value is None else text(value)
 
 
 def _of_it(seconds: float | None) -> str:

@@ -117,6 +117,9 @@ def point(number: int, method: str = "movement", density: float = 0.1, seed: int
             "delta/accuracy": delta,
             "latency_ms": 3 + 8 * density + noise,
             "latency_ratio": 11 / (3 + 8 * density),
+            "dense_latency_ms": 11 + abs(noise),
+            "dense_int8_latency_ms": 6 + abs(noise),
+            "int8_latency_ratio": 6 / (3 + 8 * density),
         },
         primary_metric="accuracy",
         accounting=counts,
@@ -147,6 +150,7 @@ def small_model(number: int, model: str = "minilm-2", quality: float = 0.79, oth
     """A small dense model: a point of density 1 with a baseline of its own."""
     counts = accounting(1.0, other=other, prunable=200_000)
     metrics = {"eval/accuracy": quality, "dense/accuracy": quality, "delta/accuracy": 0.0, "latency_ms": 5.0}
+    metrics |= {"dense_latency_ms": 5.0, "dense_int8_latency_ms": 2.5, "int8_latency_ratio": 0.5}
     found = point(number, density=1.0, cell={"model": model, "density": 1.0}, model=model, metrics=metrics)
     return replace(found, accounting=counts, total_bytes=counts.sparse_bytes)
 

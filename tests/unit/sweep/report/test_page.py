@@ -63,8 +63,8 @@ def test_pictures_and_tables_can_be_read_aloud(tmp_path: Path, points: list[Swee
     page = report(tmp_path, points, details=DETAILS)["html"]
     found = Page(page)
     pictures = [value for value in found.values("svg", "aria-label") if value]
-    assert len(pictures) == 6 + len(DETAILS)
-    assert page.count("<desc>") == 6
+    assert len(pictures) == 5 + len(DETAILS)
+    assert page.count("<desc>") == 5
     assert "movement: -5.58 ± 0.26 at 2.0 %" in page
     assert set(found.values("th", "scope")) == {"col"}
     assert found.tags.count("th") == len(found.values("th", "scope"))
