@@ -24,8 +24,7 @@ from mvprune.cli.shared.exit import ExitCode
 
 FOLDER = Path(".demo").resolve()
 BIN = Path(sys.executable).parent
-MAX_LOSS = "1.0"  # percentage points of accuracy
-STEPS = "160"
+OPTIONS = {"--max-loss": "1.0", "--max-steps": "160", "--batch-size": "16", "--cpus": "2"}  # unless others are given
 START_SECONDS = 120
 STOP_SECONDS = 30
 
@@ -71,8 +70,8 @@ def main(options: list[str]) -> int:
         command = [
             "submit", "--model", f"server:{inputs.model}", "--task", "text-classification",
             "--train", f"server:{inputs.train}", "--validation", f"server:{inputs.validation}",
-            "--max-loss", MAX_LOSS,
-            "--max-steps", STEPS, "--batch-size", "16", "--cpus", "2", *options, "--wait", "--download", str(target),
+            *(word for option in OPTIONS.items() if option[0] not in options for word in option),
+            *options, "--wait", "--download", str(target),
         ]  # fmt: skip
         print(f"3/4  mvpctl {' '.join(command)}", flush=True)
         code = subprocess.call([BIN / "mvpctl", *command], env={**os.environ, "MVPRUNE_ADDRESS": address})

@@ -43,7 +43,7 @@ class Stage:
 DENSE, ROUNDED = Stage("dense", 1.0), Stage("rounded", 1.0)
 
 
-def stages(densities: Sequence[float], results: Mapping[Stage, Result], *, rounds: bool = False) -> list[Stage]:
+def stages(densities: Sequence[float], results: Mapping[Stage, Result], *, rounds: bool) -> list[Stage]:
     """The stages whose results are known, in their order, and the one after them, unless the descent has ended.
 
     After the ladder, the densities that missed last are recovered: those that are near, the smallest first, until one

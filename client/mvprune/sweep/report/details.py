@@ -126,26 +126,23 @@ def masks(weights: Path, layers: Sequence[LayerCount]) -> dict[str, int]:
     with needs("the overlap of masks", "runtime"):
         import numpy as np  # only here: a report without masks needs no numpy
 
-        from mvprune.artifact.coding import elements_of
-        from mvprune.artifact.header import BLOCK, open_header
+        from mvprune.artifact.header import open_header
         from mvprune.artifact.weights import stream_positions
-    stored, in_blocks = {}, set()
+    stored = {}
     for name, positions in stream_positions(weights):
         bits = np.zeros(int(positions[-1]) + 1 if positions.size else 0, np.bool_)
         bits[positions] = True
         stored[name] = int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
-        if not positions.size % BLOCK and np.array_equal(positions, elements_of(positions[::BLOCK] // BLOCK)):
-            in_blocks.add(name)
-    aliases = open_header(weights).aliases
-    found_masks = {layer.name: stored.get(aliases.get(layer.name, layer.name)) for layer in layers}
+    header, kept = open_header(weights), dict[str, int]()
     for layer in layers:
-        mask = found_masks[layer.name]
-        # A block that is kept may have zeros: values that are rounded to 0.
-        extra = 0 if mask is None else mask.bit_count() - layer.nonzero
-        if mask is None or extra < 0 or (extra and aliases.get(layer.name, layer.name) not in in_blocks):
-            found = "not stored sparse" if mask is None else f"{mask.bit_count()} non-zeros"
+        name = header.aliases.get(layer.name, layer.name)
+        # Not the bits of the mask: a block that is kept may have values that are rounded to 0.
+        nonzero = header.packed[name].nonzero if name in stored else None
+        if nonzero != layer.nonzero:
+            found = "not stored sparse" if nonzero is None else f"{nonzero} non-zeros"
             raise ArtifactError(f"{WEIGHTS_FILE}: {layer.name!r:.300} must have {layer.nonzero} non-zeros, got {found}")
-    return {name: mask for name, mask in found_masks.items() if mask is not None}
+        kept[layer.name] = stored[name]
+    return kept
 
 
 def _overlap(first: int, one: PointDetails, second: int, other: PointDetails) -> Overlap:

@@ -90,8 +90,8 @@ def test_blocks_of_four_may_have_zeros(tmp_path: Path) -> None:
     weight.reshape(-1)[[0, 1, 2, 3, 4, 5, 7]] = 1
     write_weights(tmp_path / WEIGHTS_FILE, {QUERY: weight}, (QUERY,))
     assert masks(tmp_path / WEIGHTS_FILE, [LayerCount(QUERY, (4, 8), 7 / 32, 7)]) == {QUERY: 0xFF}
-    with pytest.raises(ArtifactError, match="must have 9 non-zeros, got 8"):
-        masks(tmp_path / WEIGHTS_FILE, [LayerCount(QUERY, (4, 8), 9 / 32, 9)])
+    with pytest.raises(ArtifactError, match="must have 8 non-zeros, got 7"):
+        masks(tmp_path / WEIGHTS_FILE, [LayerCount(QUERY, (4, 8), 8 / 32, 8)])
 
 
 def test_weights_that_the_manifest_contradicts_are_refused(tmp_path: Path) -> None:
