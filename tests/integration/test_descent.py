@@ -60,6 +60,9 @@ def test_a_descent_that_is_killed_goes_on_with_the_run_that_was_lost(
         points = list(sweep.points())
         assert [point.cell["density"] for point in points] == [1.0, 1.0, 0.5, 0.316, 0.2]
         assert points[1].cell["activations"] == "int8"
+        assert {"delta/accuracy", "delta_low/accuracy"} <= points[1].metrics.keys(), (
+            "it is compared with the dense model"
+        )
         assert all(point.state == "SUCCEEDED" for point in points)
         assert sweep.recommendation is not None
         assert sweep.recommendation.passed

@@ -275,7 +275,8 @@ def _mask(mask: job_pb2.Mask, folders: Folders, roots: Roots) -> Source | None:
 
 def _baseline(spec: job_pb2.CompressionSpec, folders: Folders) -> bool | SharedBaseline:
     """The argument `dense_baseline` of `compress`."""
-    if spec.target_density == 1 or spec.baseline.none:  # at density 1 the result is the dense model
+    is_dense = spec.target_density == 1 and not spec.baseline.job  # then the result is the dense model
+    if is_dense or spec.baseline.none:
         return False
     job, is_teacher = spec.baseline.job or spec.teacher.job, bool(spec.teacher.job)
     if not job:

@@ -16,7 +16,7 @@ from mvprune.spec.gate import Gate
 from mvprune.sweep.analysis import Group, Outcome, front, groups, missed
 from mvprune.sweep.report.quantities import DIFFERENCE, Quality, Stat, stat, values_of
 from mvprune.sweep.tickets.results import TicketResults, tickets_of
-from mvprune.sweep.verdict import Question
+from mvprune.sweep.verdict import Question, with_differences
 
 MAX_LINES = 5  # of a plot
 _OWN = ("method", "density", "seed", "model", "task")  # of every point
@@ -222,7 +222,8 @@ def _panel(sweep: SweepRecord, points: list[SweepPoint], task: str, metric: str)
 
 def _cells(sweep: SweepRecord, points: list[SweepPoint], quality: Quality, dense: Stat | None) -> list[Cell]:
     by_number = {point.number: point for point in points}
-    found = groups(Outcome(one.number, parameters(one), _values(one, quality, dense)) for one in points)
+    outcomes = [Outcome(one.number, parameters(one), _values(one, quality, dense)) for one in points]
+    found = groups(with_differences(outcomes))  # gates are about them
     best = front(found, Question().objectives_for(quality.metric))
     differing = _differing([point for point in points if point.target_density < 1])
     cells = []
