@@ -55,8 +55,9 @@ def compress(
     """Fine-tunes a Transformer on a task while pruning it.
 
     The dense baseline is the model itself if it is fine-tuned for the task already, else the model fine-tuned with the
-    same settings, steps and seed. Pruning starts from the original weights in both cases. The final evaluation is of
-    the model that the artifact stores: masks applied, values rounded as in the file.
+    same settings, steps and seed. Pruning starts from the original weights in both cases; only a method that is meant
+    for trained models, such as oBERT, goes on from the dense baseline or the teacher that was fine-tuned for this run.
+    The final evaluation is of the model that the artifact stores: masks applied, values rounded as in the file.
 
     Args:
         model: a folder, a name under MVPRUNE_MODELS, a hub id, or a `Source` that `find_model` returned.

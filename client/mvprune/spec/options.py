@@ -258,7 +258,7 @@ class TrainingOptions(TypedDict, total=False):
             few examples more, up to 3,000 steps or 30 epochs.
         batch_size: examples per step; from 1 to 4,096; default: the task's.
         learning_rate: peak learning rate of the weights; above 0, at most 1; default: the task's, higher for narrow
-            models, 0.3 of that for obert with start_from.
+            models, 0.3 of that where obert prunes a trained model.
         lr_warmup: fraction of the steps in which the learning rates rise to their peak; then they fall linearly to
             0; from 0 to 1; default: 0.1.
         lr_density_exponent: x: at density v the learning rate of the pruned matrices is multiplied by v^-x; 0 is

@@ -68,6 +68,7 @@ class Method(ABC):
     takes_start: ClassVar[bool] = False  # whether it can go on from a model that was pruned before
     is_gated: ClassVar[bool] = False
     needs_dense_steps: ClassVar[bool] = False  # whether it needs gradients of the dense model before it prunes
+    prunes_trained: ClassVar[bool] = False  # whether it is meant for models that are fine-tuned for the task
     freezes_weights: ClassVar[bool] = False  # whether the body of the model is not trained, only scores and head
     buffer_names: ClassVar[tuple[str, ...]] = ()  # of `Matrix.buffers`, which start at 0
     gradient_batch_size: int = 16  # examples of a sampled gradient

@@ -37,7 +37,8 @@ class OBERT(TopV):
     Weights that are kept or dropped together have one score, the loss of removing all of them: for the group G it is
     w_Gᵀ ([F⁻¹]_GG)⁻¹ w_G / 2, which for a single weight is the formula above.
 
-    Rows and columns of F that belong to weights removed before are left out.
+    Rows and columns of F that belong to weights removed before are left out. As in the paper, the model that is pruned
+    is the fine-tuned one, where the run has trained it or has it from another run; else it is the original one.
 
     Args:
         schedule: the density over the steps, by default 4 events; each time the density changes, F is estimated anew,
@@ -58,6 +59,7 @@ class OBERT(TopV):
 
     name: ClassVar[str] = "obert"
     needs_dense_steps: ClassVar[bool] = True
+    prunes_trained: ClassVar[bool] = True
     takes_blocks: ClassVar[bool] = True
     takes_start: ClassVar[bool] = True
     ranks_weights: ClassVar[bool] = False  # the update of the kept weights is for single weights

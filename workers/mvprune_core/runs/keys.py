@@ -34,7 +34,7 @@ class RunKeys:
 
 def run_keys(run: ResolvedRun) -> RunKeys:
     """The keys of a run. They also depend on the number of threads and on the versions of the packages."""
-    settings = asdict(run.settings)
+    settings = asdict(run.dense_settings)
     del settings["preset"]  # the epochs replace it
     data = [run.data.task.name, run.data.fingerprint]
     base = [
@@ -56,12 +56,14 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     logits = identity([named, *data], read)
     # After running out of memory, a run resumes with more accumulation steps.
     del settings["accumulation_steps"]
+    settings["learning_rate"] = [run.settings.learning_rate, settings["learning_rate"]]
     mask = run.given_mask and run.given_mask.sha256
     spec = run.spec
     groups = [spec.structure, spec.structure_density, spec.structure_block_size, spec.structure_fill, spec.pattern]
     groups += [spec.layer_dropout] if spec.layer_dropout is not None else []
     groups += ["int8 activations"] if spec.rounds else []
     groups += [run.start.sha256] if run.start is not None else []
+    groups += ["from the dense model"] if run.prunes_dense else []
     options = [run.method.name, repr(run.method), run.density, groups, spec.include, spec.exclude, teacher, mask]
     baseline = identity(dense, "resampled", run.test and run.test.objective.data.fingerprint)
     return RunKeys(dense, baseline, logits if named else dense, identity(base, settings, exponent, options))

@@ -111,9 +111,8 @@ def resolve(
         test = Test(of_test, replace(read, padding_side=side))
     side = padding_side(student.model, (train, validation, probes(student.tokenizer, max_length)))
     train, validation = (replace(split, padding_side=side) for split in (train, validation))
-    recovers = start is not None and start.has_head and spec.chosen_method.samples_inputs
     width = getattr(student.config, "hidden_size", BASE_WIDTH)
-    settings = training.settings(data.task, width, len(train), recovers=recovers)
+    settings = training.settings(data.task, width, len(train))
     settings = with_precision(settings, request, student, layers, train, attempt, notes)
     total_steps = settings.total_steps(len(train))
     method = _with_cooldown(_with_selection(spec, notes), training)
@@ -134,7 +133,7 @@ def resolve(
     method = method.for_run(total_steps)
     notes.add(*method.notes(sizes, total_steps * settings.batch_size, selector.block))
     passes = settings.passes(len(train))
-    return ResolvedRun(
+    run = ResolvedRun(
         spec=spec,
         objective=objective,
         source=request.source,
@@ -153,6 +152,7 @@ def resolve(
         validation=validation,
         sample=Sample.of(validation, student.tokenizer, max_length),
         settings=settings,
+        dense_settings=settings,
         total_steps=total_steps,
         base=Base(request.source.folder) if spec.delta else None,
         given_mask=given_mask,
@@ -162,6 +162,11 @@ def resolve(
         value_head=_find_value_head(request, student, train, notes),
         test=test,
     )
+    if run.prunes_dense:
+        notes.add(f"pruning goes on from the dense model and its head: {method.name} prunes models that are trained")
+    is_trained = student.fine_tuned or run.prunes_dense or (start is not None and start.has_head)
+    recovers = is_trained and method.samples_inputs
+    return replace(run, settings=training.recovery(settings)) if recovers else run
 
 
 def _find_value_head(request: Request, student: Loaded, train: Examples, notes: Notes) -> ValueHead | None:

@@ -82,6 +82,7 @@ class ResolvedRun(Request):
         validation: the validation examples, tokenised.
         sample: texts of the validation data, to compare the artifact with the model.
         settings: training settings without gaps.
+        dense_settings: those of the dense model, whose learning rate may be another one.
         total_steps: optimizer steps of a training phase.
         base: the model, if the artifact is to refer to it.
         given_mask: the mask, if it is given, and the weights to start from.
@@ -105,6 +106,7 @@ class ResolvedRun(Request):
     validation: Examples
     sample: Sample
     settings: Settings
+    dense_settings: Settings
     total_steps: int
     base: Base | None
     given_mask: GivenMask | None
@@ -119,6 +121,14 @@ class ResolvedRun(Request):
         """Optimizer steps of this run's own dense model, as baseline or teacher."""
         is_teacher = self.teacher is not None and self.named_teacher is None
         return self.total_steps if (self.has_own_baseline or is_teacher) and not self.fine_tuned else 0
+
+    @property
+    def prunes_dense(self) -> bool:
+        """Whether pruning goes on from the dense model, in place of the original one."""
+        shared = self.shared_baseline
+        given = self.fine_tuned or self.is_kept or self.start is not None or self.given_mask is not None
+        has_dense = shared.is_teacher and shared.is_whole if shared is not None else self.dense_steps > 0
+        return self.method.prunes_trained and has_dense and not given
 
     @property
     def phases(self) -> list[Phase]:

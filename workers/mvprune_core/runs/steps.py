@@ -142,18 +142,20 @@ class CompressionRun:
         return DistillationLoss.from_logits(logits, run.objective.outputs, run.teacher, hidden)
 
     def prune(self, distillation: DistillationLoss | None) -> Masked:
-        """Trains the original model while the masks follow the schedule."""
+        """Trains the original model, or the dense one, while the masks follow the schedule."""
         run = self.resolved
+        given, start = run.given_mask, run.start
+        weights = self._dense_weights() if run.prunes_dense else None if start is None else start.weights
         dense, self._dense = self._dense, None
         loaded = dense.loaded if dense is not None and dense.steps == 0 else None  # it was only evaluated
         del dense  # frees its memory
         loaded = loaded or self._take_student()
         model = loaded.model.to(run.device)
         layers = run.layers_of(model)
-        given, start = run.given_mask, run.start
-        if start is not None:  # its head was trained
-            load_tensors(model, start.weights)
-            loaded = replace(loaded, new=tuple(name for name in loaded.new if name not in start.weights))
+        if weights is not None:  # the head among them was trained
+            load_tensors(model, weights)
+            loaded = replace(loaded, new=tuple(name for name in loaded.new if name not in weights))
+        del weights
         if run.is_kept:
             return self._keep(loaded, layers)
         if given is not None:
@@ -287,6 +289,7 @@ class CompressionRun:
         """Trains a model for one phase. Returns the number of steps."""
         imported = import_packages_beside(self.resolved.objective.imports)
         run, model = self.resolved, loaded.model.to(self.resolved.device)
+        settings = run.dense_settings if masks is None else run.settings
         loss, head = run.objective.loss(run.config), run.value_head
         metric = run.settings.best_metric or run.data.task.primary_metric
 
@@ -309,10 +312,10 @@ class CompressionRun:
         self.callback.on_phase(curve.phase)
         trainer = Trainer(
             model=model,
-            optimizer=build_optimizer(model, run.settings, masks, loaded.new),
+            optimizer=build_optimizer(model, settings, masks, loaded.new),
             examples=run.train,
             loss=loss if head is None else StandardisedLoss(loss, head.scale),
-            settings=run.settings,
+            settings=settings,
             curve=curve,
             seed=run.spec.seed,
             callback=self.callback,
@@ -339,12 +342,18 @@ class CompressionRun:
             self._dense = Trained(loaded, curve, steps)
         return self._dense
 
+    def _dense_weights(self) -> Mapping[str, Tensor]:
+        """The weights of the dense model, which another run or this one trained."""
+        run = self.resolved
+        if run.shared_baseline is not None and run.named_teacher is not None:
+            return tensors_of(load_for_hidden_states(run.named_teacher, run).model)
+        return self.cache.tensors("dense", self.keys.dense, lambda: tensors_of(self._train_dense().loaded.model))
+
     def _hidden_states(self, weight: float) -> HiddenStates:
         run = self.resolved
         if run.named_teacher is None:
-            values = self.cache.tensors("dense", self.keys.dense, lambda: tensors_of(self._train_dense().loaded.model))
             teacher = self._load_student()
-            load_tensors(teacher.model, values)
+            load_tensors(teacher.model, self._dense_weights())
         else:
             teacher = load_for_hidden_states(run.named_teacher, run)
         model = teacher.model.to(run.device).eval().requires_grad_(False)
