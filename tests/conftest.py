@@ -20,6 +20,7 @@ from mvprune.common.collection import without_collection
 # Read when gRPC is loaded. Its handlers crash now and then where a database is started as another user, by a real fork.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # others are processes that import torch too
 # jsonschema would build its grammars when it is imported, in 2 s, for formats that no test checks.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 os.environ["MVPRUNE_CONFIG"] = os.devnull  # the settings of whoever runs the tests are not for them

@@ -1,4 +1,4 @@
-"""Real neighbours for the tests, one of each a session: an S3 server, a PostgreSQL server and a Ray cluster."""
+"""Real neighbours for the tests, one of each a session: an S3 server and a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from sqlalchemy import make_url
 
 from mvprune_migrations import upgrade
 from mvprune_service.db.engine.database import Database
-from mvprune_service.executors.embedded_ray import EmbeddedRay
 from mvprune_service.stores import open_store
 from mvprune_service.stores.base import BlobStore
 
@@ -192,17 +191,6 @@ def new_database(request: pytest.FixtureRequest, tmp_path: Path, sqlite_template
     yield create
     for url in made:
         server.drop(url)
-
-
-@pytest.fixture(scope="session")
-def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRay]:
-    """A Ray of two CPUs on this machine; `ray_cluster.executor()` submits to it."""
-    ray = EmbeddedRay(tmp_path_factory.mktemp("ray"), cpus=2)
-    ray.start()
-    try:
-        yield ray
-    finally:
-        ray.stop()
 
 
 @pytest.fixture

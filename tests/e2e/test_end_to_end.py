@@ -20,6 +20,7 @@ from mvprune.data.tasks import get_task
 
 from ..conftest import Tiny, server_path
 from ..waiting import PATIENCE, until
+from ..warm.python import warm_python
 
 BIN = Path(sys.executable).parent
 
@@ -54,7 +55,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory, tiny: Tiny, seaweedfs: Any) 
     command = [
         BIN / "mvprune-server", "--home", folder / "home", "--address", "127.0.0.1:0", "--worker-address",
         "127.0.0.1:0", "--store", f"{seaweedfs.url}/e2e", "--models", tiny.models, "--roots", tiny.train.parent,
-        "--drain-seconds", "0",
+        "--worker-python", warm_python(), "--drain-seconds", "0",
     ]  # fmt: skip
     log = folder / "server.log"
     with log.open("wb") as output:

@@ -98,6 +98,7 @@ def test_a_pipeline_whose_gates_pass(pipeline: Pipeline) -> None:
     assert observed == {"bytes": sum(path.stat().st_size for path in files), "eval/accuracy": 0.5}
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_misses_a_gate_and_is_run_again(pipeline: Pipeline) -> None:
     gates = ("--gate", "bytes<=10kB", "--gate", "accuracy>=80")
     done = pipeline.run("2", *gates)

@@ -246,6 +246,7 @@ def test_one_address_does_not_fill_a_port(server: Server) -> None:
         connection.close()
 
 
+@pytest.mark.slow
 def test_four_addresses_keep_no_known_caller_out(server: Server) -> None:
     """They reconnect as soon as they are cut, each within its own limit."""
     server.start(max_connections=200, auth="required")

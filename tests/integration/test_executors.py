@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -32,6 +33,18 @@ from mvprune_service.executors.local import LocalExecutor
 from mvprune_service.executors.ray_jobs import RayExecutor
 
 from ..waiting import until
+
+
+@pytest.fixture(scope="module")
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRay]:
+    """A Ray of two CPUs on this machine; `ray_cluster.executor()` submits to it. It ends with these tests: idle it
+    still takes a part of a core."""
+    ray = EmbeddedRay(tmp_path_factory.mktemp("ray"), cpus=2)
+    ray.start()
+    try:
+        yield ray
+    finally:
+        ray.stop()
 
 
 @pytest.fixture(params=["local", "ray"])

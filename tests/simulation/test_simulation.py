@@ -16,6 +16,8 @@ from .planted import PLANTED
 _ROOT = Path(__file__).parents[2]
 _SEEDS = 60  # of each part: about 12 s of CPU time
 _MOST = 500  # histories in which a planted mistake is found
+# The first history that may find it. Those before have not.
+_FIRST = {"lost_when_unknown": 331, "outside_the_table": 44, "stored_twice": 41, "without_token": 30}
 
 
 def simulate(seeds: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -47,5 +49,5 @@ def test_a_failure_is_made_short_and_gives_the_same_history_again() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", sorted(PLANTED))
 def test_a_planted_mistake_is_found(mistake: str) -> None:
-    ran = simulate(f"1..{_MOST}", "--first", "--plant", mistake)
+    ran = simulate(f"{_FIRST.get(mistake, 1)}..{_MOST}", "--first", "--plant", mistake)
     assert ran.returncode == 1, ran.stdout + ran.stderr

@@ -57,6 +57,7 @@ def fetched(reference: str, bucket: str, folders: Folders) -> Path:
     return found
 
 
+@pytest.mark.slow
 def test_a_job_reads_model_and_data_from_buckets(worker: Any, tiny: Any, seaweedfs: S3Server, bucket: str) -> None:
     spec = job_pb2.CompressionSpec(model=f"{bucket}/model", task="text-classification", target_density=0.25)
     spec.dataset.train, spec.dataset.validation = f"{bucket}/{tiny.train.name}", f"{bucket}/{tiny.validation.name}"

@@ -41,6 +41,7 @@ def send(worker: Any, tiny: Tiny) -> job_pb2.CompressionSpec:
     return spec
 
 
+@pytest.mark.slow
 def test_a_job_reads_what_a_client_has_sent(worker: Any, tiny: Tiny) -> None:
     """No folder of the machine is allowed."""
     spec = send(worker, tiny)

@@ -21,7 +21,7 @@ TARGETS: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
-@pytest.fixture(params=[0o022, 0o077, 0o027], ids=oct)
+@pytest.fixture(params=[0o022, 0o077], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     before = os.umask(request.param)
     yield request.param

@@ -137,6 +137,7 @@ def test_an_artifact_is_one_run(mlflow_server: str, artifact: Path, mvpctl: Call
     assert fetched.read_bytes() == (artifact / "weights.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_another_artifact_is_another_run(mlflow_server: str, artifact: Path, tmp_path: Path) -> None:
     other = _write_artifact(tmp_path / "other", seed=8)
     found = {push_to_mlflow(one, tracking_uri=mlflow_server, experiment="two").run_id for one in (artifact, other)}

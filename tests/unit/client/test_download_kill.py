@@ -161,6 +161,7 @@ def test_what_is_finished_is_never_fetched_again(published: Published) -> None:
     published.check()
 
 
+@pytest.mark.slow
 def test_of_two_at_once_one_fetches_and_both_have_it(published: Published) -> None:
     both = [published.start(), published.start()]
     for process in both:

@@ -53,6 +53,7 @@ def test_the_metric_is_of_what_is_stored(
     assert result.info.spec["embeddings"] == embeddings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep_best", [False, True])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_what_was_evaluated_in_training_is_not_evaluated_again(

@@ -267,6 +267,7 @@ def whole_blocks(state: dict[str, Tensor], names: Any) -> int:
     return sum(int((some > 0).sum()) for some in kept)
 
 
+@pytest.mark.slow
 def test_the_artifact_has_whole_blocks_and_can_give_its_mask(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:

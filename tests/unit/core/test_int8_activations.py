@@ -13,7 +13,7 @@ import torch
 from tests.unit.core.test_resume import StopIn, same
 from tests.unit.runtime.pruned_models import needs_int8
 from torch import Tensor, nn
-from transformers import DistilBertConfig, DistilBertModel, GPT2Config, GPT2Model
+from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, GPT2Config, GPT2Model
 from transformers.pytorch_utils import Conv1D
 
 import mvprune
@@ -97,6 +97,7 @@ def test_a_layer_and_its_gradients(layer: Any, precision: torch.dtype) -> None:
     assert "forward" not in vars(model["head"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "first"),
     [
@@ -132,8 +133,13 @@ def test_rounding_starts_at_the_final_density(
     ids=str,
 )
 def test_other_ways_to_compute_a_step_round_too(
-    model_folder: Path, data: ClassificationData, changes: dict[str, bool | int]
+    save: Callable[..., Path],
+    bert_config: Callable[..., BertConfig],
+    data: ClassificationData,
+    changes: dict[str, bool | int],
 ) -> None:
+    torch.manual_seed(1)
+    model_folder = save(BertModel(bert_config(num_hidden_layers=1)))  # each layer is compiled by itself
     losses = []
     for training in (QUICK, replace(QUICK, **changes)):  # type: ignore[arg-type]
         callback = Losses()
@@ -217,6 +223,7 @@ def test_an_evaluation_gives_the_metrics_of_the_run(
     assert "forward" not in {name for module in result.model.modules() for name in vars(module)}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     """Stopped before and after rounding began, and by the other activations' checkpoint."""
     options = OPTIONS | {"density": 0.25, "training": replace(QUICK, evaluate_every=6, keep_best=True)}
@@ -232,6 +239,7 @@ def test_a_resumed_run_is_the_same(model_folder: Path, data: ClassificationData,
         assert same(compress(model_folder, data, checkpoint=folder, **options | {"activations": None}), fp32)
 
 
+@pytest.mark.slow
 def test_the_record(
     model_folder: Path, data: ClassificationData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,6 +257,7 @@ def test_the_record(
     assert "activations" not in (artifact_of(plain, tmp_path / "plain") / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_no_sparse_products_replace_rounded_ones(
     model_folder: Path, data: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,6 +255,7 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
     assert same(whole, compress(model_folder, data, checkpoint=tmp_path / "c", **options))
 
 
+@pytest.mark.slow
 def test_weights_can_be_sparse_inside_the_layers(model_folder: Path, data: ClassificationData) -> None:
     result = compress(model_folder, data, method="magnitude", density=0.1, structure_density=0.5, **OPTIONS)
     assert result.accounting.density == pytest.approx(0.1, rel=1e-3)

@@ -27,6 +27,7 @@ def test_the_last_and_the_best_are_kept() -> None:
     assert [kept.get(name) for name in "abcd"] == [None, found["b"], None, found["d"]]
 
 
+@pytest.mark.slow
 def test_a_run_holds_few_predictions_and_makes_none_twice(
     model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch
 ) -> None:

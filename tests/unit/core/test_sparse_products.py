@@ -205,6 +205,7 @@ def test_stopped_before_the_mask_applies_it_is_chosen_later(
     assert same(whole, compress(model_folder, data, checkpoint=folder, **options))
 
 
+@pytest.mark.slow
 def test_without_the_kernel_products_are_dense_and_it_is_said(
     artifact: Path, model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -218,6 +219,7 @@ def test_without_the_kernel_products_are_dense_and_it_is_said(
     assert any(said in record.message for record in caplog.records)
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_small_matrices_bf16_and_deterministic_runs_have_dense_products(
     artifact: Path, model_folder: Path, data: ClassificationData, calls: list[int], monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,6 @@ from mvprune import load as load_in
 from mvprune.artifact import load
 from mvprune.artifact.structures import remove_empty
 from mvprune.data.loading import ClassificationData
-from mvprune.export import export
 from mvprune_core import L0, CompressionError, Stopped, compress
 from mvprune_core.pruning.blocks import BlocksAndUnits
 from mvprune_core.pruning.sparse_structures import SparseStructures
@@ -77,6 +76,7 @@ def test_the_smaller_model_computes_what_the_masked_one_does(known_model: nn.Mod
 
 @pytest.mark.slow
 def test_every_way_to_open_the_artifact(four_heads: Path, data: ClassificationData, tmp_path: Path, case: Case) -> None:
+    """But ONNX: it has the shapes of the model that `load` gives, as artifact/test_structures.py shows."""
     result = compress(four_heads, data, **{"method": "magnitude"} | case.options | QUICK)
     result.save(tmp_path / "out")
     expected, state = outputs(result.model), result.model.state_dict()
@@ -84,9 +84,6 @@ def test_every_way_to_open_the_artifact(four_heads: Path, data: ClassificationDa
     assert {k: tuple(v.shape) for k, v in loaded.state_dict().items()} == {k: tuple(v.shape) for k, v in state.items()}
     torch.testing.assert_close(outputs(loaded), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(outputs(load_in(tmp_path / "out", runtime="sparse")), expected, rtol=1e-4, atol=1e-5)
-    done = export(tmp_path / "out", tmp_path / "onnx", to="onnx")
-    assert done.difference is not None
-    assert done.difference < 1e-4
 
 
 @pytest.mark.slow

@@ -122,12 +122,14 @@ def test_what_fits_as_it_is_stays(make: Make, measured: list[Candidate]) -> None
     assert "compared" not in note
 
 
+@pytest.mark.slow
 def test_weights_of_a_given_dtype_keep_it(make: Make, measured: list[Candidate]) -> None:
     result, folder = make(target_bytes=TARGET, weight_dtype="bf16")
     assert {one.storage.coding.values for one in measured} == {Values.BF16}
     assert {dtype_of(folder, name) for name in result.pruned} == {"BF16"}
 
 
+@pytest.mark.slow
 def test_what_is_chosen_is_stored(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also int4 weights, some of which become zero."""
     coarsest = Coding(INT4, INT4, INT8)

@@ -21,6 +21,7 @@ def tested(data: ClassificationData) -> ClassificationData:
     return replace(data, test=replace(data, validation=sentences(100, 9)))
 
 
+@pytest.mark.slow
 def test_both_models_are_measured_on_the_test_examples_once(
     model_folder: Path, tested: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,6 +45,7 @@ def test_both_models_are_measured_on_the_test_examples_once(
     assert compress(model_folder, tested, **options).metrics == metrics, "from the cache"
 
 
+@pytest.mark.slow
 def test_a_dense_model_is_compared_on_the_test_examples_that_it_has_seen(
     model_folder: Path, tested: ClassificationData
 ) -> None:

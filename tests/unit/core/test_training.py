@@ -141,9 +141,7 @@ def test_a_compiled_model_learns_the_same(
     save: Callable[..., Path],
     bert_config: Callable[..., BertConfig],
     objective: Objective,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)  # others are processes that import torch too
     model_folder = save(BertModel(bert_config(num_hidden_layers=1)))  # compiling takes a minute with two layers
     states = []
     for compiled in (False, True):

@@ -134,6 +134,7 @@ def test_a_damaged_parquet_file_gives_data_or_an_error(data: st.DataObject, tmp_
     assert gives_data_or_an_error(SST2, path)
 
 
+@pytest.mark.slow
 def test_many_rows_are_read_quickly(tmp_path: Path, write):
     path = write(
         tmp_path / "train.tsv", "sentence\tlabel\n" + "a sentence of some eight words or so\t1\nno\t0\n" * 30_000

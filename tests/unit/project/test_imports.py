@@ -142,7 +142,7 @@ def test_no_modules_of_the_command_line_import_each_other() -> None:
         ("mvprune_workers.commands.evaluate", HEAVY | {"grpc", "numpy"}),
         ("mvprune_workers.commands.serve", HEAVY | {"grpc", "numpy", "uvicorn"}),
         ("mvprune_workers.__main__", HEAVY | {"sqlalchemy", "grpc", "numpy"}),
-        ("mvprune_core", {"sklearn", "scipy.stats", "google.protobuf"}),
+        pytest.param("mvprune_core", {"sklearn", "scipy.stats", "google.protobuf"}, marks=pytest.mark.slow),
     ],
 )
 def test_importing_stays_light(module: str, absent: set[str]) -> None:

@@ -141,6 +141,7 @@ def test_an_unknown_runtime_is_refused(artifact: Path) -> None:
         mvprune.load(artifact, runtime="fast")
 
 
+@pytest.mark.slow
 def test_measured_against_dense(artifact: Path) -> None:
     before = torch.get_num_threads()
     found = measure(artifact, batch=2, tokens=20, threads=1, seconds=0.0)

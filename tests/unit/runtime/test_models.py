@@ -295,6 +295,7 @@ def test_copies_and_pickles_are_the_same(backend: Any) -> None:
     assert torch.equal(logits(pickle.loads(pickle.dumps(sparse))), wanted)  # noqa: S301 (our own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_threads_share_a_model(backend: Any) -> None:
     sparse = optimize(pruned("Bert"), backend=backend)

@@ -231,6 +231,7 @@ def test_spans_of_one_parent_share_its_trace() -> None:
         assert passed == traceparent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["mvprune_service.assembly.running", "mvprune_workers.supervisor", "mvprune"])
 def test_tracing_costs_nothing_unless_it_is_asked_for(module: str) -> None:
     code = (

@@ -181,6 +181,7 @@ def test_a_key_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_nobody_reads_goes_on() -> None:
     code = "from mvprune_service.assembly.running import _say; _say('it serves'); _say('it stops')"
     with Path("/dev/full").open("wb") as full:

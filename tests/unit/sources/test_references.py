@@ -226,6 +226,7 @@ def test_hub_ids():
         check_hub_id("a" * 97)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40))
 def test_any_text_gives_a_model_or_an_error(ref: str):
     roots = Roots(models=Path("/nonexistent/models"))

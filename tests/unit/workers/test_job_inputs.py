@@ -82,6 +82,7 @@ def test_a_teacher_without_some_heads_and_units(spec: job_pb2.CompressionSpec, t
     assert read_manifest(folders(tmp_path).output).spec["teacher"]["job"] == spec.teacher.job
 
 
+@pytest.mark.slow
 def test_the_mask_of_another_job_is_recorded_with_its_digest(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
     run(spec, tmp_path / "first")
     before = read_manifest(folders(tmp_path / "first").output)

@@ -32,6 +32,7 @@ def manifest_of(tiny: Any, root: Path, monkeypatch: pytest.MonkeyPatch, **option
     return verify(folders.output)
 
 
+@pytest.mark.slow
 def test_it_is_measured_on_an_artifact_that_needs_its_base_too(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

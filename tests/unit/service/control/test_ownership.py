@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from mvprune_service.db.quarantine import Quarantined, quarantined
 from mvprune_service.db.tables.artifacts import ARTIFACTS
 from mvprune_service.db.tables.server import INSTALLATION, QUARANTINE
 from mvprune_service.observability.probes import Problems
-from mvprune_service.stores.base import BlobStore
+from mvprune_service.stores.base import BlobStore, StoreUnavailable
 from mvprune_service.stores.layout import MARKS, blob_key, manifest_key, marker_key
 
 DAY = 24 * 3600
@@ -59,10 +59,11 @@ class Keeper:
         )
 
     async def collect(self, days: float = 0.25) -> None:
-        """A whole pass, after some days."""
+        """A whole pass over the store, after some days."""
         self.clock.pass_seconds(days * DAY)
         for _ in range(STEPS_OF_A_PASS):
-            await self.janitor.step()
+            with suppress(StoreUnavailable):  # as in a round of the janitor
+                await self.janitor._clean_store()
 
     async def look(self) -> Look:
         return await Ownership(self.db, self.store).look()

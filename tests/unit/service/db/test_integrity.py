@@ -71,12 +71,24 @@ def flip(file: Path, offset: int) -> None:
     file.write_bytes(content)
 
 
-@pytest.fixture
-def killed(tmp_path: Path) -> Path:
-    """A database whose commits are in its WAL only."""
-    file = tmp_path / "x.sqlite"
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database whose commits are in its WAL only; tests take copies."""
+    file = tmp_path_factory.mktemp("killed") / "x.sqlite"
     assert write_and_die(file) == 40
     return file
+
+
+@pytest.fixture
+def killed(whole: Path, tmp_path: Path) -> Path:
+    return copied(whole, tmp_path)
+
+
+def copied(file: Path, folder: Path) -> Path:
+    """A copy of a database, with its WAL and its witness."""
+    for path in (file, wal(file), Witness(file).path):
+        shutil.copyfile(path, folder / path.name)
+    return folder / file.name
 
 
 def test_a_server_that_was_killed_starts_again(killed: Path) -> None:
@@ -109,10 +121,8 @@ def test_any_flipped_byte_of_the_wal_loses_nothing_in_silence(killed: Path, tmp_
     size = wal(killed).stat().st_size
     refusals: list[str] = []
     for number in range(12):
-        copy = tmp_path / str(number) / killed.name
-        copy.parent.mkdir()
-        for path in (killed, wal(killed), Witness(killed).path):
-            shutil.copyfile(path, copy.with_name(path.name))
+        (tmp_path / str(number)).mkdir()
+        copy = copied(killed, tmp_path / str(number))
         flip(wal(copy), rng.randrange(size))
         damaged = wal(copy).read_bytes()
         try:
