@@ -58,7 +58,7 @@ def demonstrate(inputs: DemoInputs, roots: Path, home: Path, steps: int) -> bool
                 "submit", "--model", f"server:{inputs.model}", "--task", "text-classification",
                 "--train", f"server:{inputs.train}", "--validation", f"server:{inputs.validation}",
                 "--method", "soft_movement", "--density", "0.10", "--max-steps", str(steps), "--batch-size", "16",
-                "--workers", "2", "--gpus", "0", "--cpus", "1", "--checkpoint-interval", "1s",
+                "--workers", "2", "--gpus", "0", "--cpus", "1", "--set", "checkpoint_interval=1s",
             ]  # fmt: skip
             say(f"3/5  a run that nothing disturbs: mvpctl {' '.join(command)}")
             undisturbed = ended(address, mvpctl(address, *command, "-q").strip())

@@ -216,8 +216,7 @@ class Policy:
         workers: workers that train together, each with these resources.
         priority: jobs start in the order of their waiting time; each point counts as ten minutes of it.
         max_attempts: attempts if machines fail; errors of the user are never retried.
-        max_runtime: the job FAILS after running this long, all attempts together; a retry resumes from its
-            checkpoint.
+        max_runtime: the job FAILS after running so long in all attempts; a retry resumes from its checkpoint.
         max_queue_time: the job FAILS after waiting this long in the queue without a break; waiting for a teacher
             does not count.
         start_timeout: an attempt ends if its worker has not reported after this time.

@@ -332,8 +332,8 @@ class LimitsOptions(TypedDict, total=False):
         priority: jobs start in the order of their waiting time; each point counts as ten minutes of it; from -100
             to 100; default: 0.
         max_attempts: attempts if machines fail; errors of the user are never retried; from 1 to 100; default: 3.
-        max_runtime: the job FAILS after running this long, all attempts together; a retry resumes from its
-            checkpoint; from 1 s to 365 days; default: no limit.
+        max_runtime: the job FAILS after running so long in all attempts; a retry resumes from its checkpoint; from
+            1 s to 365 days; default: no limit.
         max_queue_time: the job FAILS after waiting this long in the queue without a break; waiting for a teacher
             does not count; from 1 s to 365 days; default: no limit.
         start_timeout: an attempt ends if its worker has not reported after this time; from 1 s to 1 day; default:

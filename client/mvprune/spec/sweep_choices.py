@@ -35,6 +35,8 @@ class SearchStrategy:
         way: descent: a short run for each density, each from the result of the one before; bisection: each density
             in a run of its own, from the model; default: descent, where the method can go on from a pruned model
             and the steps are known.
+        time: the time that a descent may take; a short run measures a step, and the number of steps follows; from 1
+            min to 365 days; default: what its steps take; seconds.
     """
 
     goal: Literal["density", "bytes", "latency"] = "latency"
@@ -43,6 +45,7 @@ class SearchStrategy:
     tolerance: float | None = None
     seeds: int = 1
     way: Literal["descent", "bisection"] | None = None
+    time: float | None = None
 
 
 @dataclass(frozen=True)

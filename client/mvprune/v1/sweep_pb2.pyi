@@ -148,7 +148,7 @@ class RandomStrategy(_message.Message):
     def __init__(self, points: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class SearchStrategy(_message.Message):
-    __slots__ = ("goal", "min_density", "max_density", "tolerance", "seeds", "way")
+    __slots__ = ("goal", "min_density", "max_density", "tolerance", "seeds", "way", "time")
     class Way(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         WAY_UNSPECIFIED: _ClassVar[SearchStrategy.Way]
@@ -173,13 +173,15 @@ class SearchStrategy(_message.Message):
     TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     SEEDS_FIELD_NUMBER: _ClassVar[int]
     WAY_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
     goal: SearchStrategy.Goal
     min_density: float
     max_density: float
     tolerance: float
     seeds: int
     way: SearchStrategy.Way
-    def __init__(self, goal: _Optional[_Union[SearchStrategy.Goal, str]] = ..., min_density: _Optional[float] = ..., max_density: _Optional[float] = ..., tolerance: _Optional[float] = ..., seeds: _Optional[int] = ..., way: _Optional[_Union[SearchStrategy.Way, str]] = ...) -> None: ...
+    time: _duration_pb2.Duration
+    def __init__(self, goal: _Optional[_Union[SearchStrategy.Goal, str]] = ..., min_density: _Optional[float] = ..., max_density: _Optional[float] = ..., tolerance: _Optional[float] = ..., seeds: _Optional[int] = ..., way: _Optional[_Union[SearchStrategy.Way, str]] = ..., time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class TicketStrategy(_message.Message):
     __slots__ = ("step", "controls", "table_tasks", "transfer_density", "transfer_sources", "transfer_targets")

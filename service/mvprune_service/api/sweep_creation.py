@@ -11,6 +11,7 @@ from functools import partial
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
+from mvprune.common.units import counted
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service import ids
@@ -263,6 +264,9 @@ class SweepCreation:
         answer.labels.update(sweep.labels)
         answer.display_name = sweep.display_name
         found = await self._estimate(name.project, sweep, plan, plan.checked, plan.most_jobs)
+        if sweep.spec.search.HasField("time"):  # it is chosen by a run that is measured
+            found = sweep_pb2.SweepEstimate(jobs=plan.most_jobs, runtime=sweep.spec.search.time)
+            found.text = f"at most {counted(found.jobs, 'job')} in {found.runtime.ToSeconds() / 60:g} min"
         answer.estimate.CopyFrom(found)
         answer.counts.total = answer.counts.pending = len(plan.points)
         return answer

@@ -211,6 +211,13 @@ class Estimates:
         return _of_job(asked, (), measured)
 
 
+def step_us(conn: Connection, job_uid: str) -> int:
+    """The time of a step of a job's longest training; 0 where it is not known."""
+    trained = fetch_all(conn, _TrainingRow, _trainings([job_uid]))
+    longest = max(trained, key=lambda one: one.last_step, default=None)
+    return 0 if longest is None else round(longest.rate * SECOND)
+
+
 def _facts(conn: Connection, project: str, asked: Asked) -> tuple[Sequence[Asked], _Measurements]:
     """The dense jobs that will be created for a job, and jobs like it."""
     dense, _ = _baselines(conn, project, [asked])

@@ -81,9 +81,11 @@ def expand(tx: Tx, uid: str, quota: QueueQuota) -> bool:
     policy = sweep_pb2.SweepPolicy.FromString(sweep.policy)
     points, has_new = keep_results(tx, sweep, sweep_records.points_of(tx.conn, uid))
     found, is_complete = _Found.of(verdict_of(spec, points)) if has_new else _Found.stored(sweep), True
+    notes = sweep.notes
     if sweep.state is SweepState.ACTIVE:
-        proposal = propose(spec, policy, points)
+        proposal = propose(spec, policy, points, (tx.now - sweep.active_us) / SECOND)
         is_complete = proposal.is_complete
+        notes = [*notes, *(note for note in proposal.notes if note not in notes)]
         if sweeps.add_points(tx, sweep, proposal.points):
             points = sweep_records.points_of(tx.conn, uid)
     step = _Step(tx, sweep, spec, policy, {point.number: point for point in points}, quota)
@@ -111,7 +113,7 @@ def expand(tx: Tx, uid: str, quota: QueueQuota) -> bool:
         found = _Found.of(verdict_of(spec, sweep_records.points_of(tx.conn, uid)))
     if policy.early_stop and sweep.state is SweepState.ACTIVE:
         _stop_early(step, hopeless_points(tx.conn, uid, spec, points))
-    _store(step, decision, Reason.QUOTA if waits else decision.reason, found)
+    _store(step, decision, Reason.QUOTA if waits else decision.reason, found, notes)
     return (len(decision.create) > AT_ONCE and not waits) or len(cancel) > AT_ONCE
 
 
@@ -250,10 +252,11 @@ def _stop_early(step: _Step, numbers: Sequence[int]) -> None:
             sweeps.set_point(step.tx, step.sweep, number, skip_reason=Reason.EARLY)
 
 
-def _store(step: _Step, decision: Decision, reason: str, found: _Found) -> None:
+def _store(step: _Step, decision: Decision, reason: str, found: _Found, notes: list[str]) -> None:
     """Stores what has changed of the sweep itself."""
     sweep, text = step.sweep, found.recommendation.text
     changed = {
+        "notes": notes,
         "state_reason": reason,
         "recommendation": canonical(found.recommendation) if text else None,
         "front": found.front,

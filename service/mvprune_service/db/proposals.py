@@ -13,11 +13,16 @@ from mvprune_service.sweeps.points import Proposal
 _STRATEGIES = {"search": search.next_points, "tickets": tickets.next_points}
 
 
-def propose(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, points: Sequence[PointRow]) -> Proposal:
+def propose(
+    spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, points: Sequence[PointRow], elapsed: float
+) -> Proposal:
     """The points to add now.
 
     Args:
         points: all of the sweep, with the results of jobs that have SUCCEEDED.
+        elapsed: seconds for which the sweep has been active.
     """
-    next_points = descents.next_points if is_descent(spec) else _STRATEGIES.get(str(spec.WhichOneof("strategy")))
+    if is_descent(spec):
+        return descents.next_points(spec, policy, points, elapsed)
+    next_points = _STRATEGIES.get(str(spec.WhichOneof("strategy")))
     return Proposal([], is_complete=True) if next_points is None else next_points(spec, policy, points)

@@ -11,6 +11,7 @@ from mvprune.sweep.verdict import Verdict, judge, outcome
 from mvprune.v1 import sweep_pb2
 from mvprune_service.db import records, sweep_records, sweeps
 from mvprune_service.db.engine.database import Tx
+from mvprune_service.db.estimates import step_us
 from mvprune_service.db.lifecycle import canonical
 from mvprune_service.db.proposals import propose
 from mvprune_service.db.tables.jobs import JobRow
@@ -57,7 +58,8 @@ def take_in_late(tx: Tx, job: JobRow, *, actor: str) -> None:
     spec = sweep_pb2.SweepSpec.FromString(sweep.spec)
     found = verdict_of(spec, points)
     recommendation = recommendation_of(found)
-    proposal = propose(spec, sweep_pb2.SweepPolicy.FromString(sweep.policy), points)
+    # Its time counts anew from now.
+    proposal = propose(spec, sweep_pb2.SweepPolicy.FromString(sweep.policy), points, 0.0)
     passes = found.passed or not spec.gates
     state, reason = with_late_result(sweep.state, sweep.state_reason, passes=passes, has_more=not proposal.is_complete)
     goes_on = {} if state in ENDED else {"end_us": None, "active_us": tx.now}
@@ -110,4 +112,5 @@ def result_of(conn: Connection, job_uid: str) -> dict[str, Any]:
         "total_bytes": observations(manifest, artifact.manifest_bytes)["bytes"] if artifact else 0,
         "ran_us": usage.ran_us,
         "gpu_us": usage.gpu_us,
+        "step_us": step_us(conn, job_uid),
     }

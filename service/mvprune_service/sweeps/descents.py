@@ -15,13 +15,14 @@ from mvprune.spec.parameters import METHODS, PARAMETERS
 from mvprune.spec.patterns import BlocksOfFour
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.domain import descent
-from mvprune_service.domain.descent import DENSE, ROUNDED, Stage
+from mvprune_service.domain.descent import DENSE, MEASURED, ROUNDED, Stage
 from mvprune_service.domain.teaching import dense_spec
 from mvprune_service.sweeps.points import NewPoint, ladder_of
 
 STEPS, _ACTIVATIONS = "max_steps", "activations"
 _CHANGES_SHAPES = ("trim_positions", "delta")
-_LENGTHS = ("epochs", "preset")
+LENGTHS = (STEPS, "epochs", "preset")
+"""The options of a training that say how long it is."""
 
 
 def rounds(spec: sweep_pb2.SweepSpec) -> bool:
@@ -63,8 +64,8 @@ def why_not(sweep: sweep_pb2.Sweep, combinations: Iterable[Mapping[str, Any]], s
         return "its dense model is the baseline of all its runs, and a baseline is given"
     if base.start_from:
         return "each of its runs goes on from the one before, and start_from is given"
-    if not steps:
-        return "the number of steps is not known before a worker has read the data; give max_steps"
+    if not (steps or spec.search.HasField("time")):
+        return "the number of steps is not known before a worker has read the data; give max_steps, or time"
     return ""
 
 
@@ -85,9 +86,17 @@ def make_fast(spec: sweep_pb2.SweepSpec) -> str:
     return " and ".join(options)
 
 
+def within_time(spec: sweep_pb2.SweepSpec) -> str:
+    """What a descent will do that has a time in place of steps, in words."""
+    return (
+        f"descent within {spec.search.time.ToSeconds() / 60:g} min: a run of {descent.MEASURED_STEPS} steps measures a "
+        "step; the number of steps follows, and is in the notes of the sweep then (mvpctl sweep get)"
+    )
+
+
 def with_steps(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, Any]], steps: int) -> str:
     """Sets the length of a whole run in steps, in place of epochs. Returns what a descent will take, in words."""
-    for length in _LENGTHS:
+    for length in LENGTHS:
         spec.base.training.ClearField(length)
     spec.base.training.max_steps = steps
     found, densities = list(combinations), len(ladder_of(spec.search))
@@ -102,15 +111,17 @@ def with_steps(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, An
     )
 
 
-def cell_of_stage(spec: sweep_pb2.SweepSpec, combination: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
-    """The cell of a stage: its density, and its steps, which tell a recovery from the run before it."""
+def cell_of_stage(combination: Mapping[str, Any], stage: Stage, whole: int) -> dict[str, Any]:
+    """The cell of a stage: its density, and its steps, which tell a recovery from the run before it. A whole run has
+    `whole` steps."""
     if stage == ROUNDED:
         return {**combination, DENSITY: 1.0, _ACTIVATIONS: "int8"}
-    return {**combination, DENSITY: stage.density, STEPS: stage.steps(spec.base.training.max_steps)}
+    return {**combination, DENSITY: stage.density, STEPS: stage.steps(whole)}
 
 
 def is_dense_stage(cell: Mapping[str, Any]) -> bool:
-    """Whether the cell of a descent's point is that of a dense model, which its runs start from."""
+    """Whether the cell of a descent's point is that of the measured run, or of the dense model that the others start
+    from."""
     return cell.get(DENSITY) == 1 and STEPS in cell
 
 
@@ -125,8 +136,10 @@ def point_of(
     """
     built = cells.build(spec.base, {METHOD: _method(spec, cell), **cell})
     job = built.spec
-    if stage == DENSE:
-        return NewPoint(cell, dense_spec(job), built.dropped)
+    if stage in (DENSE, MEASURED):
+        dense_job = dense_spec(job)
+        dense_job.keep_fine_tuned = stage == DENSE  # what is measured is trained
+        return NewPoint(cell, dense_job, built.dropped)
     if stage == ROUNDED:
         rounded = dense_spec(job)
         rounded.start_from, rounded.baseline.job, rounded.activations = f"job:{before}", dense, job.activations

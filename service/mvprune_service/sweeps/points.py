@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -57,10 +57,15 @@ class NewPoint:
 
 
 class Proposal(NamedTuple):
-    """New points of a strategy, and whether it is complete: no further points will be added."""
+    """New points of a strategy, and whether it is complete: no further points will be added.
+
+    Attributes:
+        notes: on what was decided.
+    """
 
     points: list[NewPoint]
     is_complete: bool
+    notes: Sequence[str] = ()
 
 
 def new_point(spec: sweep_pb2.SweepSpec, policy: sweep_pb2.SweepPolicy, cell: Mapping[str, Any]) -> NewPoint:

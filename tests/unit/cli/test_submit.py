@@ -112,7 +112,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --set dropout=true --set lr_density_exponent=0.5 --evaluate-every 3 --patience 2 --keep-best
         --set best_metric=f1
         --gpus 0 --cpus 2 --memory 8GiB --workers 3 --max-attempts 1
-        --priority -5 --max-runtime 2h --max-queue-time 7d --set start_timeout=90s --checkpoint-interval 1.5m
+        --priority -5 --max-runtime 2h --max-queue-time 7d --set start_timeout=90s --set checkpoint_interval=1.5m
         --retention 30d --gate f1>=80 --gate bytes<=10MB --strict-gates
         --label team=search --label a=b=c --name mine --request-id once --validate-only
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ def finish(sweep: Sweep, timeout: float | None, form: Form, download: Path | Non
     """
     try:
         with _goes_on(sweep.id), live(form.progress) as progress:
-            ended = sweep.wait(timeout, lambda one: show(progress, one))
+            ended = sweep.wait(timeout, partial(_show, progress, [*sweep.notes]))
     except SweepWaitTimeout as error:
         _report(error.sweep, sweep, form)
         raise
@@ -75,9 +76,18 @@ def show(progress: Lines | Bar | Silence, sweep: SweepRecord) -> None:
     progress.points(state(sweep), done(sweep), sweep.counts.total, counts(sweep))
 
 
+def _show(progress: Lines | Bar | Silence, known: list[str], sweep: SweepRecord) -> None:
+    """A sweep as it is now, after the notes that it has got meanwhile. `known`: those that were shown."""
+    for note in sweep.notes:
+        if note not in known:
+            progress.note(f"note: {note}")
+            known.append(note)
+    show(progress, sweep)
+
+
 def _report(sweep: SweepRecord, bound: Sweep, form: Form) -> None:
     found = Outcomes.of(sweep, bound)
-    answer(form, with_outcomes(found), [sweep.id], lambda: print_sweep(found))
+    answer(form, with_outcomes(found), [sweep.id], lambda: print_sweep(found, notes=False))
 
 
 @contextlib.contextmanager

@@ -89,8 +89,8 @@ def counts(sweep: SweepRecord) -> str:
     return f"{done(sweep)} of {found.total} points" + (f": {', '.join(parts)}" if parts else "")
 
 
-def print_sweep(found: Outcomes) -> None:
-    """All that matters of a sweep, and its front or its tickets."""
+def print_sweep(found: Outcomes, *, notes: bool = True) -> None:
+    """All that matters of a sweep, and its front or its tickets. Its notes may have been shown before."""
     sweep = found.sweep
     cost, total = sweep.cost, sweep.counts.total
     filled = _BAR * done(sweep) // total if total else 0
@@ -108,6 +108,7 @@ def print_sweep(found: Outcomes) -> None:
             ("labels", ", ".join(f"{key}={value}" for key, value in sorted(sweep.labels.items()))),
             ("creator", "" if sweep.creator == "local" else sweep.creator),
             ("created", created),
+            *(("note", note) for note in sweep.notes if notes),
         ]
     )
     if found.front:

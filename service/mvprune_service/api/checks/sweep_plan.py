@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -13,7 +13,7 @@ from mvprune.spec.cells import BadValue
 from mvprune.spec.parameter import AUTO
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import job_pb2, sweep_pb2
-from mvprune_service.api.access.errors import Violation
+from mvprune_service.api.access.errors import Violation, bad
 from mvprune_service.api.access.threads import Rests
 from mvprune_service.api.checks.data_checks import DataChecks
 from mvprune_service.api.checks.model_checks import ModelChecks
@@ -39,7 +39,7 @@ from mvprune_service.domain.descent import Stage, most_stages
 from mvprune_service.domain.search import most_steps
 from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity
-from mvprune_service.sweeps.descents import is_descent, make_fast, rounds, why_not, with_steps
+from mvprune_service.sweeps.descents import LENGTHS, is_descent, make_fast, rounds, why_not, with_steps, within_time
 from mvprune_service.sweeps.points import NewPoint, ladder_of, new_point
 
 _SPEC = "sweep.spec"
@@ -154,7 +154,9 @@ def _plan(sweep: sweep_pb2.Sweep, around: Surroundings, max_points: int) -> Swee
         _choose_way(plan, sweep, [point for point, origin in found if origin.point is None])
         searched = len(combinations(spec)) * max(1, spec.search.seeds)
         densities = len(ladder_of(spec.search))
-        most = most_stages(densities, rounds=rounds(spec)) if is_descent(spec) else most_steps(densities)
+        most = most_steps(densities)
+        if is_descent(spec):
+            most = most_stages(densities, rounds=rounds(spec), measures=spec.search.HasField("time"))
         plan.points, plan.most_jobs = beside, len(beside) + searched * most
     else:
         plan.points, plan.most_jobs = plan.checked, len(plan.checked)
@@ -171,14 +173,32 @@ def _choose_way(plan: SweepPlan, sweep: sweep_pb2.Sweep, searched: Sequence[NewP
         plan.violations.append(Violation(f"{_SPEC}.search.way", f"must be bisection or unset, got descent: {reason}"))
     elif search.way == way.WAY_UNSPECIFIED and reason:
         plan.notes.append(f"the search is a bisection, not a descent: {reason}")
+    if search.HasField("time"):
+        plan.violations += _check_time(spec, reason or "it is a bisection" * (search.way == way.BISECTION))
     if search.way == way.WAY_UNSPECIFIED:
         search.way = way.BISECTION if reason else way.DESCENT
     if is_descent(spec) and not reason:
         other = {_SHARED_BASELINE, *(note for point in searched for note in point.notes)}  # of a bisection
         other |= plan.length_notes  # of whole runs
         plan.notes = [note for note in plan.notes if note not in other]
+        if search.HasField("time"):
+            plan.notes.append(within_time(spec))
+            return
         plan.notes.append(with_steps(spec, combinations(spec), steps))
         plan.steps |= dict.fromkeys((point.sha256 for point in searched), Stage("rung", 1).steps(steps))
+
+
+def _check_time(spec: sweep_pb2.SweepSpec, reason: str) -> Iterator[Violation]:
+    """A time is for a descent, whose steps follow from it. `reason`: why the search is none."""
+    rule = "with a time, from which the steps follow"
+    if reason:
+        given = f"{spec.search.time.ToSeconds()} s"
+        yield bad(f"{_SPEC}.search.time", given, f"unset where a search is no descent: {reason}")
+    for name in LENGTHS:
+        if value := getattr(spec.base.training, name):
+            yield bad(f"{_SPEC}.base.training.{name}", value, f"unset {rule}")
+        if any(axis.parameter == name for axis in spec.axes):
+            yield bad(f"{_SPEC}.axes", name, f"axes of other parameters {rule}")
 
 
 def plan_extension(sweep: sweep_pb2.Sweep, request: sweep_pb2.ExtendSweepRequest, around: Surroundings) -> SweepPlan:

@@ -7,7 +7,23 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from mvprune_service.domain.descent import DENSE, MISSES, ROUNDED, Result, Stage, most_stages, most_steps, stages
+from mvprune_service.domain.descent import (
+    DENSE,
+    LEAST_STEPS,
+    MEASURED,
+    MEASURED_STEPS,
+    MISSES,
+    ROUNDED,
+    USUAL_RUNGS,
+    Result,
+    Speed,
+    Stage,
+    most_stages,
+    most_steps,
+    seconds_of,
+    stages,
+    steps_within,
+)
 
 
 def descend(
@@ -57,3 +73,24 @@ def test_the_steps_of_a_stage_are_a_part_of_a_whole_run() -> None:
     assert [Stage(kind, 0.5).steps(600) for kind in ("dense", "rung", "recovery")] == [600, 150, 300]
     assert most_steps(10, 600) == 600 + 10 * 150 + 2 * 300
     assert Stage("rung", 0.5).steps(1) == 1
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+@pytest.mark.parametrize("densities", [1, 3, 11])
+@pytest.mark.parametrize(("step", "other"), [(0.3, 20.0), (2.0, 5.0)])
+def test_a_descent_of_usual_length_fits_into_its_time(step: float, other: float, densities: int, rounds: bool) -> None:
+    speed, seconds = Speed(step, other), 1800.0
+    whole = steps_within(seconds, speed, densities, rounds=rounds)
+    usual = [DENSE, *[ROUNDED] * rounds, *[Stage("rung", 0.5)] * min(densities, USUAL_RUNGS), Stage("recovery", 0.5)]
+    times = [sum(seconds_of(stage, steps, speed) for stage in usual) for steps in (whole - 4, whole + 8)]
+    assert times[0] < seconds < times[1]
+
+
+def test_a_time_that_is_too_short_gives_the_least_steps() -> None:
+    assert steps_within(10, Speed(1.0, 60.0), 11, rounds=True) == LEAST_STEPS > MEASURED_STEPS
+
+
+def test_a_run_that_is_measured_comes_first() -> None:
+    assert stages([0.5], {}, rounds=False, measures=True) == [MEASURED]
+    assert stages([0.5], {MEASURED: "passed"}, rounds=False, measures=True) == [MEASURED, DENSE]
+    assert most_stages(3, rounds=True, measures=True) == most_stages(3, rounds=True) + 1
