@@ -16,11 +16,13 @@ from hypothesis import HealthCheck, settings
 
 from mvprune.cli.shared.ci import RUN_VARIABLES
 from mvprune.common.collection import without_collection
+from mvprune.common.threads import SPIN
 
 # Read when gRPC is loaded. Its handlers crash now and then where a database is started as another user, by a real fork.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # others are processes that import torch too
+os.environ.setdefault(*SPIN)  # other tests run on the cores that waiting threads of torch would take
 # jsonschema would build its grammars when it is imported, in 2 s, for formats that no test checks.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 os.environ["MVPRUNE_CONFIG"] = os.devnull  # the settings of whoever runs the tests are not for them

@@ -42,7 +42,8 @@ def test_a_result_is_published_before_it_is_reported(worker: Any) -> None:
     worker.assert_clean()
 
 
-def test_the_trainer_sees_no_credentials_and_its_share_of_cpus(worker: Any) -> None:
+def test_the_trainer_sees_no_credentials_and_its_share_of_cpus(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT")  # that of the tests
     worker.cpus = "1.5"
     worker.go()
     worker.start()
