@@ -42,9 +42,8 @@ inline Integers greatest_lane(Integers values) {
 inline Vector rough_exp(Vector x) {
   static constexpr float p[] = {1.0f, 1.0f, 0.5f, 0.16666667f, 0.041666668f};
   constexpr float least = -87.0f, rounder = 12582912.0f;
-  const Vector inside = select(x < splat(least), splat(least), x);
-  const Vector whole = inside * 1.44269504f + rounder, power = whole - rounder;
-  const Vector result = (Vector)((Bits)polynomial(inside - power * 0.693147181f, p) + ((Bits)whole << 23));
+  const Vector whole = x * 1.44269504f + rounder, power = whole - rounder;
+  const Vector result = (Vector)((Bits)polynomial(x - power * 0.693147181f, p) + ((Bits)whole << 23));
   return select(x < splat(least), Vector{}, result);
 }
 

@@ -16,10 +16,13 @@ inline int64_t quantized_floats(int64_t columns, int64_t width) {
   return larger(1, (columns + kQuadBlock - 1) / kQuadBlock) * quantized_block(width);
 }
 
-// The same number of every instruction set: those with a fused multiply-add would round the product and the sum at once.
+constexpr uint32_t kAbove = 0x4b400000;  // the bits above a byte of 1.5 * 2^23 and more
+
+// The byte plus kAbove: four of them are joined by sums, without masks. The same number of every instruction set: those with
+// a fused multiply-add would round the product and the sum at once.
 inline Bits byte_of(Vector x, Vector inverse) {
   constexpr float rounder = 12582912.0f + 128;  // adding 1.5 * 2^23 rounds to an integer, in the low bits
-  return (Bits)(rounded(x * inverse) + rounder) & 255u;
+  return (Bits)(rounded(x * inverse) + rounder);
 }
 
 // One block of columns for K vectors of tokens; `width` is that of the whole panel. A token that has a value which is not
@@ -42,13 +45,14 @@ void quantize(const float* panel, int64_t columns, int64_t width, float* scales,
     Bits* out = reinterpret_cast<Bits*>(bytes + column / 4 * width);
     if (column + 4 <= columns) {
       for (int k = 0; k < K; ++k) {
-        out[k] = byte_of(row_of(column)[k], inverse[k]) | byte_of(row_of(column + 1)[k], inverse[k]) << 8 |
-                 byte_of(row_of(column + 2)[k], inverse[k]) << 16 | byte_of(row_of(column + 3)[k], inverse[k]) << 24;
+        out[k] = byte_of(row_of(column)[k], inverse[k]) + (byte_of(row_of(column + 1)[k], inverse[k]) << 8) +
+                 (byte_of(row_of(column + 2)[k], inverse[k]) << 16) + (byte_of(row_of(column + 3)[k], inverse[k]) << 24) -
+                 (kAbove + (kAbove << 8));
       }
     } else {
       for (int k = 0; k < K; ++k) out[k] = Bits{};
       for (int64_t i = 0; column + i < columns; ++i) {
-        for (int k = 0; k < K; ++k) out[k] |= byte_of(row_of(column + i)[k], inverse[k]) << (8 * i);
+        for (int k = 0; k < K; ++k) out[k] |= (byte_of(row_of(column + i)[k], inverse[k]) & 255u) << (8 * i);
       }
     }
   }

@@ -181,9 +181,8 @@ inline void transpose_tile_and_add(const float* in, int64_t in_stride, float* ou
 inline Vector exp(Vector x) {
   static constexpr float p[] = {1.0f, 1.0f, 0.500000012f, 0.166666655f, 0.0416657959f, 0.00833345191f, 0.00139819995f, 0.000198756915f};
   constexpr float least = -87.0f, rounder = 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer, in the low bits
-  const Vector inside = select(x < splat(least), splat(least), x);
-  const Vector rounded = inside * 1.44269504f + rounder, power = rounded - rounder;
-  const Vector rest = inside - power * 0.693359375f + power * 2.12194440e-4f;
+  const Vector rounded = x * 1.44269504f + rounder, power = rounded - rounder;
+  const Vector rest = x - power * 0.693359375f + power * 2.12194440e-4f;
   const Bits result = (Bits)polynomial(rest, p) + ((Bits)rounded << 23);  // times 2^power
   return select(x < splat(least), Vector{}, (Vector)result);
 }
