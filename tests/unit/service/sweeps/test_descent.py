@@ -14,6 +14,7 @@ from mvprune_service.clock import SECOND
 from mvprune_service.db import sweep_results
 from mvprune_service.db.engine.database import Database
 from mvprune_service.domain.descent import Speed, steps_within
+from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.teaching import dense_spec
 
 from .gym import BASE, Gym, Quality
@@ -140,6 +141,29 @@ async def test_a_run_that_failed_is_retried_and_the_descent_goes_on(
     await gym.retry()
     assert not set(await gym.run()) & (set(ran) - {failing}), "only what is missing"
     assert [point.target_density for point in await gym.points()] == [1.0, *LADDER[:6], LADDER[4]]
+
+
+async def test_a_full_disk_at_a_density_is_a_new_attempt_of_its_job(make: Callable[[Quality], Gym]) -> None:
+    gym = make(falls_below(0.15))
+    await gym.create(**SEARCH)
+    for job_id in ("s-0001", "s-0002"):
+        await gym.controller.step()
+        await gym.resolve()
+        await gym.succeed(job_id)
+    await gym.controller.step()
+    await gym.fail("s-0003", FailureReason.DISK_FULL)
+    await gym.controller.step()
+    assert [point.state for point in await gym.points()][-1] == sweep_pb2.SweepPoint.QUEUED
+    assert (await gym.run())[0] == "s-0003"
+    assert [point.target_density for point in await gym.points()] == [1.0, *LADDER[:6], LADDER[4]]
+
+
+async def test_the_densities_before_one_that_failed_are_recommended(make: Callable[[Quality], Gym]) -> None:
+    gym = make(falls_below(0.15))
+    await gym.create(**SEARCH)
+    await gym.run(failing=("s-0004",))
+    points, done = await gym.points(), await gym.get()
+    assert points[done.recommendation.point - 1].target_density == LADDER[1]
 
 
 async def test_each_seed_is_a_chain_of_its_own(make: Callable[[Quality], Gym]) -> None:
