@@ -51,10 +51,24 @@ def test_the_one_line_form_is_a_search(fake: Fake, mvpctl: Mvpctl) -> None:
 
 
 def test_submit_without_a_density_is_that_search(fake: Fake, mvpctl: Mvpctl) -> None:
-    options = ("--max-loss", "1.0", "--method", "obert", "--pattern", "1x4", "--set", "first_event=0.5")
+    options = (
+        "--max-loss",
+        "1.0",
+        "--time",
+        "30m",
+        "--method",
+        "obert",
+        "--pattern",
+        "1x4",
+        "--set",
+        "first_event=0.5",
+    )
     searched = sent(fake, mvpctl, *CREATE, *options)
     submitted = sent(fake, mvpctl, "submit", *CREATE[2:], *options)
     assert submitted.sweep.spec == searched.sweep.spec
+    assert submitted.sweep.spec.search.time.ToSeconds() == 1800
+    refused = mvpctl("submit", *CREATE[2:], "--density", "0.1", "--time", "30m")
+    assert (refused.code, refused.err.splitlines()[0]) == (2, "error: --time: is for a search; it needs --max-loss")
     assert sent(fake, mvpctl, "submit", *CREATE[2:], *options, "--validate-only").validate_only
     refused = mvpctl("submit", *CREATE[2:], *options, "--density", "0.1")
     assert (refused.code, refused.out) == (2, "")
@@ -304,6 +318,19 @@ def test_the_exit_code_reports_how_a_sweep_ended(
     argv = [*CREATE, "--max-loss", "1", "--wait"] if name == "create" else ["sweep", name, "s1"]
     outcome = mvpctl(*argv, *form)
     assert (outcome.code, outcome.err) == (code, err)
+
+
+def test_notes_that_a_sweep_gets_are_shown_while_it_is_waited_for(fake: Fake, mvpctl: Mvpctl) -> None:
+    first, later = sweep("ACTIVE", notes=["at first"]), sweep("ACTIVE", notes=["at first", "a step takes 0.4 s"])
+    fake.answers |= {"CreateSweep": always(first), "GetSweep": always(first), "ListSweepPoints": points()}
+    fake.answers["WatchSweep"] = watch(first, later, later, sweep("SUCCEEDED", notes=[*later.notes]))
+    lines = mvpctl(*CREATE, "--max-loss", "1", "--wait").out.splitlines()
+    assert [lines.count(f"note: {note}") for note in later.notes] == [1, 1]
+    fake.answers["GetSweep"] = always(later)
+    lines = mvpctl("sweep", "get", "s1").out.splitlines()
+    assert [line.split(maxsplit=1) for line in lines if line.startswith("note")] == [
+        ["note", one] for one in later.notes
+    ]
 
 
 def test_waiting_with_a_timeout(fake: Fake, mvpctl: Mvpctl) -> None:
