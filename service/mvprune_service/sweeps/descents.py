@@ -89,8 +89,8 @@ def make_fast(spec: sweep_pb2.SweepSpec) -> str:
 def within_time(spec: sweep_pb2.SweepSpec) -> str:
     """What a descent will do that has a time in place of steps, in words."""
     return (
-        f"descent within {spec.search.time.ToSeconds() / 60:g} min: a run of {descent.MEASURED_STEPS} steps measures a "
-        "step; the number of steps follows, and is in the notes of the sweep then (mvpctl sweep get)"
+        f"descent within {spec.search.time.ToSeconds() / 60:g} min: its first point, a run of {descent.MEASURED_STEPS} "
+        "steps, measures a step; the number of steps follows, and is in the notes of the sweep then (mvpctl sweep get)"
     )
 
 

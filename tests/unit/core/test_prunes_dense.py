@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.unit.core.test_baselines import EXACT, dense, folder_of, shared
 from tests.unit.core.test_resume import StopIn, same
+from tests.unit.core.test_value_head import valued
 
 from mvprune.data.loading import ClassificationData
 from mvprune_core import OBERT, Result, Schedule, Stopped, Teacher, Training, compress
@@ -22,9 +23,11 @@ def goes_on(result: Result) -> bool:
     return any(note.startswith("pruning goes on from the dense model and its head") for note in result.notes)
 
 
+@pytest.mark.parametrize("labels", ["classes", "values"])
 def test_a_run_goes_on_from_its_own_dense_model_as_from_an_artifact(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+    model_folder: Path, data: ClassificationData, tmp_path: Path, labels: str
 ) -> None:
+    data = valued(data, 2.0, 3.0) if labels == "values" else data
     dense(model_folder, data, SHORT).save(tmp_path / "dense")
     own = compress(model_folder, data, **OPTIONS | {"teacher": None})
     options = OPTIONS | {"teacher": None, "dense_baseline": False}

@@ -350,7 +350,7 @@ async def test_the_steps_follow_from_a_time_and_a_run_that_is_measured(
     _takes(monkeypatch, 0.5)
     gym = make(lambda spec: 0.9 if spec.target_density >= 0.15 else 0.8)
     sweep = await gym.create(**TIMED)
-    assert any("within 10 min: a run of 24 steps measures a step" in note for note in sweep.notes)
+    assert any("within 10 min: its first point, a run of 24 steps, measures a step" in note for note in sweep.notes)
     await gym.run()
     points, specs = await gym.points(), await _specs(gym)
     measured, dense, *rungs, recovery = specs
