@@ -10,10 +10,7 @@ from tests.unit.service.conftest import ScriptedExecutor
 
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service.api.access.errors import ApiError
-from mvprune_service.clock import SECOND
-from mvprune_service.db import sweep_results
 from mvprune_service.db.engine.database import Database
-from mvprune_service.domain.descent import Speed, steps_within
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.teaching import dense_spec
 
@@ -48,7 +45,7 @@ def first_whole(spec: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
     return whole
 
 
-async def _specs(gym: Gym) -> list[job_pb2.CompressionSpec]:
+async def specs_of(gym: Gym) -> list[job_pb2.CompressionSpec]:
     points = await gym.points()
     rows = [await gym.job(point.job.rpartition("/")[2]) for point in points]
     return [job_pb2.CompressionSpec.FromString(row.spec) for row in rows]
@@ -61,7 +58,7 @@ async def test_each_run_goes_on_from_the_one_before(make: Callable[[Quality], Gy
     assert any("at most 11 densities of 150 steps, each from the result of the one before" in n for n in sweep.notes)
     assert any("at most 2,850 steps" in note for note in sweep.notes)
     await gym.run()
-    points, specs = await gym.points(), await _specs(gym)
+    points, specs = await gym.points(), await specs_of(gym)
     assert [point.target_density for point in points] == [1.0, *LADDER[:6], LADDER[4]]
     assert [spec.training.max_steps for spec in specs] == [600, *[150] * 6, 300]
     dense, first, *others, recovery = specs
@@ -113,7 +110,7 @@ async def test_of_densities_that_miss_by_little_the_smallest_is_recovered_first(
     gym = make(falls_below(0.15, recovered, to=0.885))
     await gym.create(**SEARCH)
     await gym.run()
-    points, specs = await gym.points(), await _specs(gym)
+    points, specs = await gym.points(), await specs_of(gym)
     assert [point.target_density for point in points] == [1.0, *LADDER[:6], *tried]
     rungs = {point.target_density: point.job for point in points[:7]}
     assert [spec.start_from for spec in specs[7:]] == [f"job:{rungs[density]}" for density in tried]
@@ -170,7 +167,7 @@ async def test_each_seed_is_a_chain_of_its_own(make: Callable[[Quality], Gym]) -
     gym = make(falls_below(0.3))
     await gym.create(**SEARCH | {"search": {"seeds": 2, "goal": "DENSITY"}})
     await gym.run()
-    specs = await _specs(gym)
+    specs = await specs_of(gym)
     starts = {spec.seed: set[str]() for spec in specs}
     for spec in specs:
         starts[spec.seed].add(spec.start_from)
@@ -184,7 +181,7 @@ async def test_blocks_of_four_and_what_is_stored_are_those_of_the_base(make: Cal
     stored = {"trim_vocabulary": True, "weight_dtype": "INT8", "activations": "INT8"}
     await gym.create(**SEARCH | {"base": OBERT | {"pattern": "1x4", "magnitude": {}} | stored})
     await gym.run()
-    dense, _, *rungs = await _specs(gym)
+    dense, _, *rungs = await specs_of(gym)
     assert (dense.pattern, dense.trim_vocabulary, dense.weight_dtype, dense.activations) == ("", False, 0, 0)
     assert {(spec.weight_dtype, spec.activations) for spec in rungs} == {(4, 2)}
     assert all((spec.pattern, spec.trim_vocabulary) == ("1x4", True) for spec in rungs)
@@ -198,7 +195,7 @@ async def test_a_search_is_for_a_fast_model(make: Callable[[Quality], Gym]) -> N
     assert (sweep.spec.base.pattern, sweep.spec.base.activations) == ("1x4", job_pb2.Runtime.INT8)
     assert sweep.notes[0].startswith("the search is for a fast model: --pattern 1x4 and --activations int8, which")
     await gym.run()
-    points, (dense, rounded, first, *rungs) = await gym.points(), await _specs(gym)
+    points, (dense, rounded, first, *rungs) = await gym.points(), await specs_of(gym)
     assert [point.target_density for point in points[:3]] == [1.0, 1.0, LADDER[0]]
     assert points[1].cell.fields.keys() == {"density", "activations"}
     assert rounded.start_from == first.start_from == f"job:{points[0].job}"
@@ -263,7 +260,7 @@ async def test_the_options_of_a_method_that_was_not_named_are_those_of_obert(mak
     assert any(note.startswith("descent with obert: ") for note in sweep.notes)
     assert not any("the method is" in note for note in sweep.notes)
     await gym.run()
-    assert {(spec.obert.gradients, spec.obert.damping) for spec in (await _specs(gym))[1:]} == {(32, 1e-5)}
+    assert {(spec.obert.gradients, spec.obert.damping) for spec in (await specs_of(gym))[1:]} == {(32, 1e-5)}
 
 
 async def test_a_teacher_that_is_named_stays(make: Callable[[Quality], Gym]) -> None:
@@ -271,7 +268,7 @@ async def test_a_teacher_that_is_named_stays(make: Callable[[Quality], Gym]) -> 
     await gym.create(**SEARCH | {"base": OBERT | {"teacher": {"none": True}}})
     await gym.run()
     jobs = [point.job for point in await gym.points()]
-    assert all(spec.teacher.none and spec.baseline.job == jobs[0] for spec in (await _specs(gym))[1:])
+    assert all(spec.teacher.none and spec.baseline.job == jobs[0] for spec in (await specs_of(gym))[1:])
 
 
 async def test_a_teacher_that_is_to_be_trained_is_the_dense_model(make: Callable[[Quality], Gym]) -> None:
@@ -279,7 +276,7 @@ async def test_a_teacher_that_is_to_be_trained_is_the_dense_model(make: Callable
     await gym.create(**SEARCH | {"base": OBERT | {"teacher": {"train": True, "alpha": 0.5}}})
     await gym.run()
     dense, *rungs = [point.job for point in await gym.points()]
-    specs = (await _specs(gym))[1:]
+    specs = (await specs_of(gym))[1:]
     assert len(specs) == len(rungs)
     assert all((spec.teacher.job, spec.teacher.alpha) == (dense, 0.5) for spec in specs)
     assert not any(spec.HasField("baseline") for spec in specs)
@@ -331,87 +328,3 @@ async def test_a_bisection_is_made_when_it_is_asked_for(make: Callable[[Quality]
     )
     assert sweep.spec.search.way == sweep_pb2.SearchStrategy.BISECTION
     assert not any("descent" in note for note in sweep.notes)
-
-
-TIMED: dict[str, Any] = SEARCH | {
-    "search": {"goal": "DENSITY", "time": "600s"},
-    "base": {key: value for key, value in OBERT.items() if key != "training"},
-}
-
-
-def _takes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """A step of a job takes so long."""
-    monkeypatch.setattr(sweep_results, "step_us", lambda conn, job_uid: round(seconds * SECOND))
-
-
-async def test_the_steps_follow_from_a_time_and_a_run_that_is_measured(
-    make: Callable[[Quality], Gym], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _takes(monkeypatch, 0.5)
-    gym = make(lambda spec: 0.9 if spec.target_density >= 0.15 else 0.8)
-    sweep = await gym.create(**TIMED)
-    assert any("within 10 min: its first point, a run of 24 steps, measures a step" in note for note in sweep.notes)
-    await gym.run()
-    points, specs = await gym.points(), await _specs(gym)
-    measured, dense, *rungs, recovery = specs
-    whole = dense.training.max_steps
-    assert whole == steps_within(600, Speed(0.5, 0), len(LADDER), rounds=False) or whole == 330  # the test takes time
-    assert [point.target_density for point in points] == [1.0, 1.0, *LADDER[:6], LADDER[4]]
-    assert (measured.training.max_steps, measured.keep_fine_tuned, dense.keep_fine_tuned) == (24, False, True)
-    assert {spec.training.max_steps for spec in rungs} == {whole // 4}
-    assert recovery.training.max_steps == whole // 2
-    assert rungs[0].start_from == f"job:{points[1].job}"
-    assert {spec.teacher.job for spec in (*rungs, recovery)} == {points[1].job}
-    done = await gym.get()
-    assert points[done.recommendation.point - 1].target_density == LADDER[3]
-    chosen = [note for note in done.notes if note.startswith("a step takes 0.5 s, and a job 0 s beside its steps")]
-    assert [f"the dense model has {whole:,} steps" in note for note in chosen] == [True]
-
-
-async def test_no_run_is_begun_that_would_end_after_the_time_but_one_density_is_tried(
-    make: Callable[[Quality], Gym], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _takes(monkeypatch, 60)
-    gym = make(lambda spec: 0.9)
-    await gym.create(**TIMED)
-    await gym.run()
-    assert [point.target_density for point in await gym.points()] == [1.0, 1.0, LADDER[0]]
-    done = await gym.get()
-    assert done.recommendation.passed
-    assert any("these are the least, as the time is too short" in note for note in done.notes)
-    assert any(note == "the search ends: density 0.338 would take it to 15 of 10 min" for note in done.notes)
-
-
-@pytest.mark.parametrize(
-    ("given", "field", "rule"),
-    [
-        (
-            {"axes": [{"parameter": "epochs", "values": [1, 2]}]},
-            "axes",
-            "must be axes of other parameters with a time, from which the steps follow, got 'epochs'",
-        ),
-        ({"base": OBERT}, "base.training.max_steps", "must be unset with a time, from which the steps follow, got 600"),
-        (
-            {"search": {"time": "600s", "way": "BISECTION"}},
-            "search.time",
-            "must be unset where a search is no descent: it is a bisection, got '600 s'",
-        ),
-        ({"search": {"time": "5s"}}, "search.time", "must be from 1 min to 365 days, got '5 s'"),
-        (
-            {"base": TIMED["base"] | {"structure": "HEADS"}},
-            "search.time",
-            "must be unset where a search is no descent: heads, units and layers are pruned from the whole model",
-        ),
-    ],
-)
-async def test_a_time_is_for_a_descent_without_steps(
-    make: Callable[[Quality], Gym], given: dict[str, Any], field: str, rule: str
-) -> None:
-    found = await make(lambda spec: 0.9).refused(**TIMED | given)
-    assert rule in found[f"sweep.spec.{field}"], found
-
-
-async def test_the_estimate_of_a_descent_with_a_time_is_that_time(make: Callable[[Quality], Gym]) -> None:
-    sweep = await make(lambda spec: 0.9).create(validate_only=True, **TIMED)
-    assert sweep.estimate.text == f"at most {2 + len(LADDER) + 2} jobs in 10 min"
-    assert sweep.estimate.runtime.ToSeconds() == 600
