@@ -147,14 +147,14 @@ def _speed(result: Mapping[str, Any]) -> Speed:
 
 
 def _note(whole: int, speed: Speed, left: float, densities: int) -> str:
-    rung, recovery = Stage("rung", 0.5), Stage("recovery", 0.5)
-    about = (seconds_of(one, whole, speed) / 60 for one in (DENSE, rung, recovery))
+    rung, longer_run = Stage("rung", 0.5), Stage("whole", 0.5)
+    about = (seconds_of(one, whole, speed) / 60 for one in (DENSE, rung, longer_run))
     dense, each, longer = (f"{minutes:.1f} min" for minutes in about)
     least = "; these are the least, as the time is too short: results will be poor" if whole == LEAST_STEPS else ""
     return (
         f"a step takes {speed.step:.2g} s, and a job {speed.other:.0f} s beside its steps: within the {left / 60:.0f} "
         f"min that are left, the dense model has {whole:,} steps ({dense}), each of at most {densities} densities "
-        f"{rung.steps(whole):,} ({each}) and a longer run {recovery.steps(whole):,} ({longer}){least}"
+        f"{rung.steps(whole):,} ({each}) and a whole run of one {whole:,} ({longer}){least}"
     )
 
 
@@ -167,9 +167,7 @@ def _point(
 ) -> NewPoint:
     stage, jobs = found[-1], dict(zip(found, [point.job_id if point else "" for point in row], strict=True))
     cell = cell_of_stage(chain, stage, whole)
-    earlier = [one for one in found[:-1] if one not in (MEASURED, ROUNDED)]
-    if stage.kind == "recovery":
-        earlier = [Stage("rung", stage.density)]
+    earlier = [DENSE] if stage.kind == "whole" else [one for one in found[:-1] if one not in (MEASURED, ROUNDED)]
     return point_of(spec, cell, stage, dense=jobs.get(DENSE, ""), before=jobs[earlier[-1]] if earlier else "")
 
 

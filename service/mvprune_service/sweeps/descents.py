@@ -106,13 +106,13 @@ def with_steps(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, An
     return (
         f"descent with {' and '.join(methods)}: a dense model ({steps:,} steps, none if it is fine-tuned already), "
         f"then at most {densities} densities of {Stage('rung', 1).steps(steps):,} steps, each from the result of the "
-        f"one before, until {descent.MISSES} in a row miss, and {Stage('recovery', 1).steps(steps):,} more steps for "
-        f"one that misses by little: at most {descent.most_steps(densities, steps):,} steps{each}"
+        f"one before, until {descent.MISSES} in a row miss, and {steps:,} steps from the dense model for one that "
+        f"misses by little: at most {descent.most_steps(densities, steps):,} steps{each}"
     )
 
 
 def cell_of_stage(combination: Mapping[str, Any], stage: Stage, whole: int) -> dict[str, Any]:
-    """The cell of a stage: its density, and its steps, which tell a recovery from the run before it. A whole run has
+    """The cell of a stage: its density, and its steps, which tell a whole run from a rung. A whole run has
     `whole` steps."""
     if stage == ROUNDED:
         return {**combination, DENSITY: 1.0, _ACTIVATIONS: "int8"}
@@ -148,16 +148,25 @@ def point_of(
         rounded.embedding_dtype, rounded.trim_vocabulary = job.embedding_dtype, job.trim_vocabulary
         return NewPoint(cell, rounded, built.dropped)
     job.start_from = f"job:{before}"
-    method = getattr(job, str(job.WhichOneof(METHOD)))
-    method.schedule.shape, method.schedule.pruning_start = job_pb2.Schedule.ONE_SHOT, 1 / job.training.max_steps
-    if method.DESCRIPTOR.fields_by_name.get("gradients") and not method.HasField("gradients"):
-        method.gradients = FEW_EVENTS["gradients"]
+    _set_schedule(job, stage)
     taught_by = job.teacher.WhichOneof("source")
     if taught_by in (None, "train") and not get_task(job.task).kind.not_distilled:
         job.teacher.job = dense
     elif taught_by != "job":  # the metrics of a teacher's job are the dense ones
         job.baseline.job = dense
     return NewPoint(cell, job, built.dropped)
+
+
+def _set_schedule(job: job_pb2.CompressionSpec, stage: Stage) -> None:
+    """A rung prunes at once, at its start; a whole run as any job of its method."""
+    name = str(job.WhichOneof(METHOD))
+    method = getattr(job, name)
+    if stage.kind == "rung":
+        method.schedule.shape, method.schedule.pruning_start = job_pb2.Schedule.ONE_SHOT, 1 / job.training.max_steps
+    elif name == OBERT:
+        method.schedule.events, method.schedule.first_event = FEW_EVENTS["events"], FEW_EVENTS["first_event"]
+    if name == OBERT and not method.HasField("gradients"):
+        method.gradients = FEW_EVENTS["gradients"]
 
 
 def _method(spec: sweep_pb2.SweepSpec, cell: Mapping[str, Any]) -> str:

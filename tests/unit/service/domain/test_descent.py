@@ -29,7 +29,7 @@ from mvprune_service.domain.descent import (
 def descend(
     densities: list[float], outcome: Mapping[float, Result], recovered: Collection[float], *, rounds: bool
 ) -> list[Stage]:
-    """All stages, in the order in which they are made, where these densities pass after their recovery."""
+    """All stages, in the order in which they are made, where these densities pass in a whole run."""
     results: dict[Stage, Result] = {}
     while (found := stages(densities, results, rounds=rounds))[-1] not in results:
         assert list(results) == found[:-1], "a stage is made once, after those before it"
@@ -47,7 +47,7 @@ OUTCOMES: tuple[Result, ...] = ("passed", "near", "missed")
 @pytest.mark.parametrize("count", range(1, 6))
 @pytest.mark.parametrize("helps", [True, False])
 @pytest.mark.parametrize("rounds", [True, False])
-def test_it_ends_after_two_misses_in_a_row_and_recovers_those_that_are_near(
+def test_it_ends_after_two_misses_in_a_row_and_tries_those_that_are_near_again(
     count: int, helps: bool, rounds: bool
 ) -> None:
     densities = [0.5 / 1.5**index for index in range(count)]
@@ -65,13 +65,13 @@ def test_it_ends_after_two_misses_in_a_row_and_recovers_those_that_are_near(
         missed = [density for density in last if outcome[density] != "passed"]
         near = [density for density in reversed(missed) if outcome[density] == "near"]
         expected = near or missed[:1]
-        recovered = [stage.density for stage in found if stage.kind == "recovery"]
+        recovered = [stage.density for stage in found if stage.kind == "whole"]
         assert recovered == (expected[:1] if helps else expected)
 
 
 def test_the_steps_of_a_stage_are_a_part_of_a_whole_run() -> None:
-    assert [Stage(kind, 0.5).steps(600) for kind in ("dense", "rung", "recovery")] == [600, 150, 300]
-    assert most_steps(10, 600) == 600 + 10 * 150 + 2 * 300
+    assert [Stage(kind, 0.5).steps(600) for kind in ("dense", "rung", "whole")] == [600, 150, 600]
+    assert most_steps(10, 600) == 600 + 10 * 150 + 2 * 600
     assert Stage("rung", 0.5).steps(1) == 1
 
 
@@ -81,7 +81,7 @@ def test_the_steps_of_a_stage_are_a_part_of_a_whole_run() -> None:
 def test_a_descent_of_usual_length_fits_into_its_time(step: float, other: float, densities: int, rounds: bool) -> None:
     speed, seconds = Speed(step, other), 1800.0
     whole = steps_within(seconds, speed, densities, rounds=rounds)
-    usual = [DENSE, *[ROUNDED] * rounds, *[Stage("rung", 0.5)] * min(densities, USUAL_RUNGS), Stage("recovery", 0.5)]
+    usual = [DENSE, *[ROUNDED] * rounds, *[Stage("rung", 0.5)] * min(densities, USUAL_RUNGS), Stage("whole", 0.5)]
     times = [sum(seconds_of(stage, steps, speed) for stage in usual) for steps in (whole - 4, whole + 8)]
     assert times[0] < seconds < times[1]
 

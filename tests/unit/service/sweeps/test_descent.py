@@ -33,8 +33,8 @@ def make(db: Database, executor: ScriptedExecutor) -> Callable[[Quality], Gym]:
 
 
 def falls_below(limit: float, recovered: float = 1.0, to: float = 0.8) -> Quality:
-    """A recovery reaches a lower density than a rung."""
-    return lambda spec: 0.9 if spec.target_density >= (recovered if spec.training.max_steps == 300 else limit) else to
+    """A whole run reaches a lower density than a rung."""
+    return lambda spec: 0.9 if spec.target_density >= (recovered if spec.training.max_steps == 600 else limit) else to
 
 
 def first_whole(spec: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
@@ -56,22 +56,24 @@ async def test_each_run_goes_on_from_the_one_before(make: Callable[[Quality], Gy
     sweep = await gym.create(**SEARCH)
     assert sweep.spec.search.way == sweep_pb2.SearchStrategy.DESCENT
     assert any("at most 11 densities of 150 steps, each from the result of the one before" in n for n in sweep.notes)
-    assert any("at most 2,850 steps" in note for note in sweep.notes)
+    assert any("at most 3,450 steps" in note for note in sweep.notes)
     await gym.run()
     points, specs = await gym.points(), await specs_of(gym)
     assert [point.target_density for point in points] == [1.0, *LADDER[:6], LADDER[4]]
-    assert [spec.training.max_steps for spec in specs] == [600, *[150] * 6, 300]
-    dense, first, *others, recovery = specs
+    assert [spec.training.max_steps for spec in specs] == [600, *[150] * 6, 600]
+    dense, first, *others, whole = specs
     jobs = [point.job for point in points]
     assert dense == dense_spec(first_whole(first))
     assert [spec.start_from for spec in (first, *others)] == [f"job:{job}" for job in jobs[:6]]
-    assert recovery.start_from == f"job:{jobs[5]}"
-    for spec in (first, *others, recovery):
+    assert whole.start_from == f"job:{jobs[0]}"
+    assert (whole.obert.schedule.shape, whole.obert.schedule.events, whole.obert.schedule.first_event) == (0, 3, 0.5)
+    for spec in (first, *others, whole):
         assert spec.start_artifact.startswith("projects/p/artifacts/")
         assert spec.teacher.job == jobs[0]
+        assert spec.obert.gradients == 64
+    for spec in (first, *others):
         assert spec.obert.schedule.shape == job_pb2.Schedule.ONE_SHOT
         assert round(spec.obert.schedule.pruning_start * spec.training.max_steps) == 1
-        assert spec.obert.gradients == 64
     done = await gym.get()
     assert (done.state, done.state_reason) == (done.SUCCEEDED, "")
     assert points[done.recommendation.point - 1].target_density == LADDER[3]
@@ -94,17 +96,17 @@ async def test_a_task_that_is_not_known_is_refused(make: Callable[[Quality], Gym
     assert "sweep.spec.base.task" in str(refused.value.violations)
 
 
-async def test_a_recovery_that_passes_is_recommended(make: Callable[[Quality], Gym]) -> None:
+async def test_a_whole_run_that_passes_is_recommended(make: Callable[[Quality], Gym]) -> None:
     gym = make(falls_below(0.15, recovered=0.1))
     await gym.create(**SEARCH)
     await gym.run()
     points, done = await gym.points(), await gym.get()
     assert done.recommendation.point == len(points)
-    assert (points[-1].target_density, points[-1].cell["max_steps"]) == (LADDER[4], 300)
+    assert (points[-1].target_density, points[-1].cell["max_steps"]) == (LADDER[4], 600)
 
 
 @pytest.mark.parametrize(("recovered", "tried"), [(0.07, [LADDER[5]]), (0.1, [LADDER[5], LADDER[4]])])
-async def test_of_densities_that_miss_by_little_the_smallest_is_recovered_first(
+async def test_of_densities_that_miss_by_little_the_smallest_has_a_whole_run_first(
     make: Callable[[Quality], Gym], recovered: float, tried: list[float]
 ) -> None:
     gym = make(falls_below(0.15, recovered, to=0.885))
@@ -112,8 +114,7 @@ async def test_of_densities_that_miss_by_little_the_smallest_is_recovered_first(
     await gym.run()
     points, specs = await gym.points(), await specs_of(gym)
     assert [point.target_density for point in points] == [1.0, *LADDER[:6], *tried]
-    rungs = {point.target_density: point.job for point in points[:7]}
-    assert [spec.start_from for spec in specs[7:]] == [f"job:{rungs[density]}" for density in tried]
+    assert {spec.start_from for spec in specs[7:]} == {f"job:{points[0].job}"}
     assert (await gym.get()).recommendation.point == len(points)
 
 
@@ -172,7 +173,7 @@ async def test_each_seed_is_a_chain_of_its_own(make: Callable[[Quality], Gym]) -
     for spec in specs:
         starts[spec.seed].add(spec.start_from)
     assert sorted(starts) == [0, 1]
-    assert any(note.endswith("at most 2,850 steps in each of 2 descents") for note in (await gym.get()).notes)
+    assert any(note.endswith("at most 3,450 steps in each of 2 descents") for note in (await gym.get()).notes)
     assert starts[0] & starts[1] == {""}
 
 

@@ -48,7 +48,7 @@ async def test_the_steps_follow_from_a_time_and_a_run_that_is_measured(
     assert [point.target_density for point in points] == [1.0, 1.0, *LADDER[:6], LADDER[4]]
     assert (measured.training.max_steps, measured.keep_fine_tuned, dense.keep_fine_tuned) == (24, False, True)
     assert {spec.training.max_steps for spec in rungs} == {whole // 4}
-    assert recovery.training.max_steps == whole // 2
+    assert recovery.training.max_steps == whole
     assert rungs[0].start_from == f"job:{points[1].job}"
     assert {spec.teacher.job for spec in (*rungs, recovery)} == {points[1].job}
     done = await gym.get()
