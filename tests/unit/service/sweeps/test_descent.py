@@ -52,16 +52,16 @@ async def specs_of(gym: Gym) -> list[job_pb2.CompressionSpec]:
 
 
 async def test_each_run_goes_on_from_the_one_before(make: Callable[[Quality], Gym]) -> None:
-    gym = make(falls_below(0.15))
+    gym = make(falls_below(0.15, to=0.886))
     sweep = await gym.create(**SEARCH)
     assert sweep.spec.search.way == sweep_pb2.SearchStrategy.DESCENT
     assert any("at most 11 densities of 150 steps, each from the result of the one before" in n for n in sweep.notes)
     assert any("at most 3,450 steps" in note for note in sweep.notes)
     await gym.run()
     points, specs = await gym.points(), await specs_of(gym)
-    assert [point.target_density for point in points] == [1.0, *LADDER[:6], LADDER[4]]
-    assert [spec.training.max_steps for spec in specs] == [600, *[150] * 6, 600]
-    dense, first, *others, whole = specs
+    assert [point.target_density for point in points] == [1.0, *LADDER[:6], LADDER[5], LADDER[4]]
+    assert [spec.training.max_steps for spec in specs] == [600, *[150] * 6, 600, 600]
+    dense, first, *others, whole, _ = specs
     jobs = [point.job for point in points]
     assert dense == dense_spec(first_whole(first))
     assert [spec.start_from for spec in (first, *others)] == [f"job:{job}" for job in jobs[:6]]
@@ -97,7 +97,7 @@ async def test_a_task_that_is_not_known_is_refused(make: Callable[[Quality], Gym
 
 
 async def test_a_whole_run_that_passes_is_recommended(make: Callable[[Quality], Gym]) -> None:
-    gym = make(falls_below(0.15, recovered=0.1))
+    gym = make(falls_below(0.15, recovered=0.1, to=0.886))
     await gym.create(**SEARCH)
     await gym.run()
     points, done = await gym.points(), await gym.get()
@@ -109,7 +109,7 @@ async def test_a_whole_run_that_passes_is_recommended(make: Callable[[Quality], 
 async def test_of_densities_that_miss_by_little_the_smallest_has_a_whole_run_first(
     make: Callable[[Quality], Gym], recovered: float, tried: list[float]
 ) -> None:
-    gym = make(falls_below(0.15, recovered, to=0.885))
+    gym = make(falls_below(0.15, recovered, to=0.886))
     await gym.create(**SEARCH)
     await gym.run()
     points, specs = await gym.points(), await specs_of(gym)
@@ -138,7 +138,7 @@ async def test_a_run_that_failed_is_retried_and_the_descent_goes_on(
     assert ran[-1] == failing, "there is no result to go on from"
     await gym.retry()
     assert not set(await gym.run()) & (set(ran) - {failing}), "only what is missing"
-    assert [point.target_density for point in await gym.points()] == [1.0, *LADDER[:6], LADDER[4]]
+    assert [point.target_density for point in await gym.points()] == [1.0, *LADDER[:6]]
 
 
 async def test_a_full_disk_at_a_density_is_a_new_attempt_of_its_job(make: Callable[[Quality], Gym]) -> None:
@@ -153,7 +153,7 @@ async def test_a_full_disk_at_a_density_is_a_new_attempt_of_its_job(make: Callab
     await gym.controller.step()
     assert [point.state for point in await gym.points()][-1] == sweep_pb2.SweepPoint.QUEUED
     assert (await gym.run())[0] == "s-0003"
-    assert [point.target_density for point in await gym.points()] == [1.0, *LADDER[:6], LADDER[4]]
+    assert [point.target_density for point in await gym.points()] == [1.0, *LADDER[:6]]
 
 
 async def test_the_densities_before_one_that_failed_are_recommended(make: Callable[[Quality], Gym]) -> None:

@@ -37,20 +37,20 @@ async def test_the_steps_follow_from_a_time_and_a_run_that_is_measured(
     make: Callable[[Quality], Gym], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _takes(monkeypatch, 0.5)
-    gym = make(lambda spec: 0.9 if spec.target_density >= 0.15 else 0.8)
+    gym = make(lambda spec: 0.9 if spec.target_density >= 0.15 else 0.886)
     sweep = await gym.create(**TIMED)
     assert any("within 10 min: its first point, a run of 24 steps, measures a step" in note for note in sweep.notes)
     await gym.run()
     points, specs = await gym.points(), await specs_of(gym)
-    measured, dense, *rungs, recovery = specs
+    measured, dense, *rungs, smaller, larger = specs
     whole = dense.training.max_steps
     assert whole == steps_within(600, Speed(0.5, 0), len(LADDER), rounds=False) or whole == 330  # the test takes time
-    assert [point.target_density for point in points] == [1.0, 1.0, *LADDER[:6], LADDER[4]]
+    assert [point.target_density for point in points] == [1.0, 1.0, *LADDER[:6], LADDER[5], LADDER[4]]
     assert (measured.training.max_steps, measured.keep_fine_tuned, dense.keep_fine_tuned) == (24, False, True)
     assert {spec.training.max_steps for spec in rungs} == {whole // 4}
-    assert recovery.training.max_steps == whole
+    assert smaller.training.max_steps == larger.training.max_steps == whole
     assert rungs[0].start_from == f"job:{points[1].job}"
-    assert {spec.teacher.job for spec in (*rungs, recovery)} == {points[1].job}
+    assert {spec.teacher.job for spec in (*rungs, smaller, larger)} == {points[1].job}
     done = await gym.get()
     assert points[done.recommendation.point - 1].target_density == LADDER[3]
     chosen = [note for note in done.notes if note.startswith("a step takes 0.5 s, and a job 0 s beside its steps")]
