@@ -118,15 +118,19 @@ def _length(
     if measured is None or measured.result is None:
         return _Length(0)
     end, speed = spec.search.time.ToMilliseconds() / 1000, _speed(measured.result)
-    dense = {**chain, DENSITY: 1.0, STEPS: 0}
-    others = [point.cell for point in known.values() if point is not measured and STEPS in point.cell]
-    if chosen := next((cell[STEPS] for cell in others if _key({**cell, STEPS: 0}) == _key(dense)), 0):
+    if chosen := next((point.cell[STEPS] for point in known.values() if _is_dense(spec, chain, point)), 0):
         return _Length(chosen, end, speed)
     descents = len(combinations(spec)) * max(1, spec.search.seeds)
     left = (end - elapsed) / math.ceil(descents / max(1, policy.parallel))
     densities = len(ladder_of(spec.search))
     whole = steps_within(left, speed, densities, rounds=rounds(spec))
     return _Length(whole, end, speed, [_note(whole, speed, left, densities)])
+
+
+def _is_dense(spec: sweep_pb2.SweepSpec, chain: Mapping[str, Any], point: PointRow) -> bool:
+    """Whether a point is that of the dense model. One that was given beside the search may have such a cell too."""
+    dense = {**chain, DENSITY: 1.0, STEPS: point.cell.get(STEPS)}
+    return _key(point.cell) == _key(dense) and point_of(spec, point.cell, DENSE).sha256 == point.spec_sha256
 
 
 def _lateness(stage: Stage, length: _Length, elapsed: float) -> str:

@@ -346,7 +346,7 @@ class CompressionRun:
         """The weights of the dense model, which another run or this one trained."""
         run = self.resolved
         if run.shared_baseline is not None and run.named_teacher is not None:
-            return tensors_of(load_for_hidden_states(run.named_teacher, run).model)
+            return tensors_of(load_model(run.named_teacher, run.objective, run.spec.seed).model)
         return self.cache.tensors("dense", self.keys.dense, lambda: tensors_of(self._train_dense().loaded.model))
 
     def _hidden_states(self, weight: float) -> HiddenStates:
