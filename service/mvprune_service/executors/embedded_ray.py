@@ -117,7 +117,11 @@ class EmbeddedRay:
                 raise StartCancelled
             if alive:
                 break
-        what = f"does not answer after {_START_SECONDS:.0f} s" if alive else f"ended at its start, {_STARTS} times"
+        what = (
+            f"does not answer after {_START_SECONDS:.0f} s"
+            if alive
+            else f"ended at its start, {_STARTS} times, at last with exit code {process.returncode}"
+        )
         tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-5:])
         raise ExecutorNotOpened(f"this machine's Ray {what}. The end of {self._log}:\n{tail}")
 
@@ -157,6 +161,7 @@ class EmbeddedRay:
         }
         command = [
             sys.executable,
+            "-u",  # the log has what it said before it was killed
             "-P",
             "-m",
             "ray.scripts.scripts",
