@@ -10,7 +10,7 @@ from types import MappingProxyType
 from mvprune.data.columns import FOUND_BY_NAME, Columns
 from mvprune.data.kinds.base import Task, TaskData
 from mvprune.data.kinds.classification.labelled import ClassificationData, Split
-from mvprune.data.kinds.masked_lm import PassageData
+from mvprune.data.kinds.passages import PassageData
 from mvprune.data.kinds.question_answering import Question, QuestionAnsweringData
 from mvprune.data.kinds.token_classification.sentences import TaggedSplit, TokenClassificationData
 from mvprune.data.tables import TABLES, Rows, table_of_rows

@@ -69,6 +69,7 @@ DATA = ClassificationData(get_task("sst2"), ("negative", "positive"), sentences(
 FEW = objective_for(replace(DATA, train=sentences(33, 1)))
 TASKS: dict[str, Any] = {
     "masked-lm": PassageData(get_task("masked-lm"), passages(70, 1), passages(40, 2)),
+    "causal-lm": PassageData(get_task("causal-lm"), passages(70, 1), passages(40, 2)),
     "squad": QuestionAnsweringData(get_task("squad"), questions(60, 1), questions(150, 2)),
     "ner": TokenClassificationData(get_task("ner"), LABELS, tagged(60, 1), tagged(150, 2)),
 }
@@ -162,7 +163,9 @@ def tasks(group: Group, folder: Path) -> dict[str, Any]:
     found = {}
     for name, data in TASKS.items():
         objective: Objective = objective_for(data)
-        loaded = load_model(find_model(folder / "masked", None), objective, seed=0)
+        loaded = load_model(
+            find_model(folder / ("decoder" if name == "causal-lm" else "masked"), None), objective, seed=0
+        )
         validation = objective.validation_examples(loaded.tokenizer, loaded.config, 32)
         before = objective.predict(loaded.model, validation, torch.device("cpu"), group)
         curve = Curve("pruning", STEPS)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from tests.unit.core import ranks
+from tests.unit.core.decoders import gpt2, of_decoders
 from torch import nn
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -30,7 +31,7 @@ def folder(
     tokenizer: PreTrainedTokenizerFast,
     bert_config: Callable[..., BertConfig],
 ) -> Path:
-    """A folder with two models, one of which has a mask token, and a checkpoint of one process."""
+    """A folder with models, one of which has a mask token and one is a decoder, and a checkpoint of one process."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("ranks")
     torch.manual_seed(1)
@@ -42,6 +43,8 @@ def folder(
     for name, words in (("model", tokenizer), ("masked", masked)):
         BertModel(bert_config()).save_pretrained(folder / name)
         words.save_pretrained(folder / name)
+    gpt2().save_pretrained(folder / "decoder")
+    of_decoders(tokenizer).save_pretrained(folder / "decoder")
     ranks.hand_over(ALONE, folder)
     return folder
 

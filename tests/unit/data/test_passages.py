@@ -11,6 +11,7 @@ from mvprune.data.loading import DataError, load_files, load_rows
 from mvprune.data.tasks import get_task
 
 OWN = get_task("masked-lm")
+LANGUAGE = ("masked-lm", "causal-lm")
 TEXTS = ("one two", "three, four", "naïve 漢字")
 
 
@@ -24,8 +25,9 @@ TEXTS = ("one two", "three, four", "naïve 漢字")
         ("train.jsonl", "\n".join(json.dumps({"passage": text, "x": 1}) for text in (*TEXTS, ""))),
     ],
 )
-def test_texts_of_files(name: str, content: str, load):
-    data = load(content, task=OWN, name=name)
+@pytest.mark.parametrize("task", LANGUAGE)
+def test_texts_of_files(name: str, content: str, task: str, load):
+    data = load(content, task=get_task(task), name=name)
     assert data.train == data.validation == TEXTS
 
 

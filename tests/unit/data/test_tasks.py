@@ -29,8 +29,10 @@ OTHERS = {
     "ner": "token-classification",
     "wikitext-2": "masked-lm",
     "masked-lm": "masked-lm",
+    "causal-lm": "causal-lm",
 }
-OWN = {"text-classification", "text-regression", "masked-lm"}
+OWN = {"text-classification", "text-regression", "masked-lm", "causal-lm"}
+LANGUAGE = ("masked-lm", "causal-lm")
 EVERY = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
 
 
@@ -45,12 +47,12 @@ def test_each_task_is_whole(task: Task):
     assert task.kind.name == OTHERS.get(task.name, "classification")
     assert len(task.labels) == CLASSES.get(task.name, 0)
     assert len(set(task.labels)) == len(task.labels)
-    assert task.higher_is_better == (task.kind.name != "masked-lm")
+    assert task.higher_is_better == (task.kind.name not in LANGUAGE)
     assert task.primary_metric in task.split_metrics
     assert set(task.split_metrics) <= set(task.metrics)
     assert len(task.text_columns) in (1, 2)
     assert task.label_column not in task.text_columns
-    assert (task.label_column == "") == (task.kind.name == "masked-lm")
+    assert (task.label_column == "") == (task.kind.name in LANGUAGE)
     assert task.max_length > 0
     assert task.epochs > 0
     assert task.batch_size > 0

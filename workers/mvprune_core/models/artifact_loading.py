@@ -74,10 +74,10 @@ def open_artifact(
     except UnknownTask as error:
         raise ArtifactError(f"{error}" if task else f"manifest.json: dataset.name: {error}") from error
     model: Any = load(directory, base, runtime=runtime, activations=activations if runtime == "sparse" else None)
-    if not (found := type(model).__name__).endswith(f"For{known.kind.head}"):
+    if not _has_head(model, known.kind.head):
         raise ArtifactError(
             f"{directory}: the model must have the head {known.kind.head} for {known.kind.name}, the task "
-            f"{known.name}, got a {found}"
+            f"{known.name}, got a {type(model).__name__}"
         )
     labels = tuple(class_names(model.config))
     if flaw := objective_of_kind(known.kind).flaw_of_head(labels):
@@ -86,6 +86,13 @@ def open_artifact(
     loaded = Loaded(model, _tokenizer(directory, model), fine_tuned=True)
     length = longest_input(loaded, _max_length(manifest, known))
     return Opened(manifest, known, loaded, labels, length, activations or manifest.activations)
+
+
+def _has_head(model: Any, head: str) -> bool:
+    if type(model).__name__.endswith(f"For{head}"):
+        return True
+    auto_class: Any = getattr(transformers, f"AutoModelFor{head}", None)  # GPT2LMHeadModel is one for CausalLM
+    return auto_class is not None and auto_class._model_mapping.get(type(model.config), None) is type(model)
 
 
 def _tokenizer(directory: str | Path, model: Any) -> Any:

@@ -110,7 +110,7 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
         torch.manual_seed(seed)
         content = _read(source, lambda: read_json(source.folder / CONFIG_FILE))
         config = _read(source, lambda: build_config(content, CONFIG_FILE))
-        check_head(config, objective)
+        objective.check_config(config)
         tokenizer = load_tokenizer(source, config)
         notes = (*note_on_outputs(content), *number_classes(config))
         given = Head.of(config)
@@ -131,25 +131,16 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     head = check_body(source.name, model, report)
     check_finite(source.name, model)
     notes += fit_tokenizer(source.name, tokenizer, model)
+    if flaw := objective.flaw_of_model(model, tokenizer):
+        raise CompressionError(
+            Reason.UNSUPPORTED_ARCHITECTURE, f"the model {flaw}, for {objective.kind}; give {objective.suggestion}"
+        )
+    notes += give_padding_token(tokenizer)
     notes += settle_padding_id(source.name, model, tokenizer)
     notes += given.notes(Head.of(config), is_new=bool(head.names))
     notes += (*head.notes(), *without_batch_effects(model))
     fine_tuned = same_question and not head.names
     return Loaded(model, tokenizer, fine_tuned=fine_tuned, notes=notes, new=head.names)
-
-
-def check_head(config: Any, objective: Objective) -> None:
-    """Checks that transformers has models of this architecture for the kind of task.
-
-    Raises:
-        CompressionError: UNSUPPORTED_ARCHITECTURE, it has none.
-    """
-    if type(config) not in objective.auto_class._model_mapping:
-        raise CompressionError(
-            Reason.UNSUPPORTED_ARCHITECTURE,
-            f"the model must be of a type that transformers has an {objective.auto_class.__name__} for, got "
-            f"{config.model_type}; give another model, such as a BERT",
-        )
 
 
 def description_digest(source: Source) -> str:
@@ -202,6 +193,18 @@ def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> tuple[str, ...]:
     notes = _set_inputs(tokenizer, has_types=getattr(model.config, "type_vocab_size", 2) > 1)
     _check_types(name, tokenizer, model)
     return notes
+
+
+def give_padding_token(tokenizer: Any) -> tuple[str, ...]:
+    """Makes the end-of-text token that of padding where a tokenizer has none, as those of decoders, also in the
+    configuration that is saved with it. Returns a note in that case."""
+    if tokenizer.pad_token is not None or tokenizer.eos_token is None:
+        return ()
+    tokenizer.pad_token = tokenizer.eos_token
+    return (
+        f"the tokenizer has no padding token: batches are padded with its end-of-text token {tokenizer.eos_token}, and "
+        "the attention mask tells the two apart",
+    )
 
 
 def _set_inputs(tokenizer: Any, *, has_types: bool) -> tuple[str, ...]:

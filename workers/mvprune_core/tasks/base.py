@@ -14,6 +14,7 @@ import transformers
 from torch import Tensor, nn
 
 from mvprune.data.kinds.base import Task, TaskData
+from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.group import ALONE, Group
 from mvprune_core.base.interruption import check_stop
 from mvprune_core.tasks.batching import Examples, Indices, evaluation_batches
@@ -49,12 +50,14 @@ class Objective(ABC):
         kind: the name of the kind, as in `mvprune.data.kinds`.
         outputs: the outputs that a student learns from a teacher; () where the kind cannot be distilled.
         imports: the modules that `measure` imports. They are imported while a run trains; a run ends where that fails.
+        suggestion: a model that fits the kind, for messages.
     """
 
     data: TaskData
     kind: ClassVar[str]
     outputs: ClassVar[tuple[DistilledOutput, ...]] = ()
     imports: ClassVar[tuple[str, ...]] = ()
+    suggestion: ClassVar[str] = "another model, such as a BERT"
 
     @property
     def auto_class(self) -> Any:
@@ -85,6 +88,24 @@ class Objective(ABC):
     @abstractmethod
     def configure(self, config: Any) -> bool:
         """Writes the head into a model's config. Returns whether the head that it had before solves the same task."""
+
+    def check_config(self, config: Any) -> None:
+        """Checks that transformers has models of this architecture for the kind of task.
+
+        Raises:
+            CompressionError: UNSUPPORTED_ARCHITECTURE, it has none.
+        """
+        if type(config) not in self.auto_class._model_mapping:
+            raise CompressionError(
+                Reason.UNSUPPORTED_ARCHITECTURE,
+                f"the model must be of a type that transformers has an {self.auto_class.__name__} for, got "
+                f"{config.model_type}; give {self.suggestion}",
+            )
+
+    def flaw_of_model(self, model: nn.Module, tokenizer: Any) -> str:
+        """Why a model that was loaded with the head does not fit the kind, as the end of a sentence; "" where it does.
+        It may be left in evaluation mode."""
+        return ""
 
     @abstractmethod
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:

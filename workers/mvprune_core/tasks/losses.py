@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch.nn import functional
 
+from mvprune_core.tasks.batching import IGNORED
+
 Batch = Mapping[str, Tensor]
 
 
@@ -51,6 +53,15 @@ class CrossEntropy(Loss):
 
     def __call__(self, output: Any, batch: Batch) -> Tensor:
         return functional.cross_entropy(output.logits.flatten(0, -2), batch["labels"].flatten())
+
+
+class NextTokenCrossEntropy(Loss):
+    """Of the next token at each token, logits (batch, tokens, vocabulary): the logits at a token are compared with the
+    label of the one after it. So the first label of a row is never read; it must be −100, for labels are counted."""
+
+    def __call__(self, output: Any, batch: Batch) -> Tensor:
+        following = functional.pad(batch["labels"], (0, 1), value=IGNORED)[:, 1:]
+        return functional.cross_entropy(output.logits.float().flatten(0, -2), following.flatten())
 
 
 class SpanCrossEntropy(Loss):

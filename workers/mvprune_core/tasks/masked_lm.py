@@ -7,49 +7,35 @@ section 3.1).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
-from torch.nn.functional import cross_entropy
 
-from mvprune.data.loading import PassageData
 from mvprune_core.base.errors import CompressionError, Reason
-from mvprune_core.base.group import ALONE, Group
-from mvprune_core.tasks.base import Objective, forward_passes
-from mvprune_core.tasks.batching import IGNORED, Examples, Indices, TokenMasking, pad_token, tokenize
+from mvprune_core.tasks.batching import IGNORED, Examples, TokenMasking, pad_token, tokenize
+from mvprune_core.tasks.language import LanguageModelling
 from mvprune_core.tasks.losses import CrossEntropy, Loss, OwnLoss
 from mvprune_core.tasks.probes import frame
-from mvprune_core.tasks.resampling import SampleMetric, added
 
 HIDDEN = 0.15  # of the tokens
 EVALUATION_SEED = 0
-EVALUATION_BATCH = 8  # logits over a vocabulary are large
 UNKNOWN_WORD = "<unk>"  # as corpora of words, such as WikiText, write it
-_LARGEST_LOSS = 700.0  # its exponential is a finite number
 
 
 @dataclass(frozen=True)
-class MaskedLanguageModelling(Objective):
+class MaskedLanguageModelling(LanguageModelling):
     """The hidden tokens of a text.
 
-    It cannot be distilled: each batch hides other tokens, so that no logits can be stored. It has no sanity check: none
-    of tens of thousands of classes is frequent, and their names are the tokenizer's.
+    It cannot be distilled: each batch hides other tokens, so that no logits can be stored.
     """
 
-    data: PassageData
     kind: ClassVar[str] = "masked-lm"
 
     def loss(self, config: Any) -> Loss:
         return OwnLoss() if config.is_encoder_decoder else CrossEntropy()  # BART's decoder reads the labels
-
-    def configure(self, config: Any) -> bool:
-        return False  # a pretrained head has the right shape, but was not trained on these texts, as the pruned one is
 
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         return _blocks(self.data.train, tokenizer, max_length)
@@ -64,43 +50,6 @@ class MaskedLanguageModelling(Objective):
         ]
         inputs = {"input_ids": [ids for ids, _ in hidden]}
         return replace(blocks, inputs=inputs, notes={"label": [labels for _, labels in hidden]}, masking=None)
-
-    def predict(
-        self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE
-    ) -> list[tuple[float, int, int]]:
-        """For each batch the sum of the losses, how many tokens are right, and of how many."""
-
-        def read(indices: Indices, output: Any) -> tuple[float, int, int]:
-            labels = [examples.notes["label"][index] for index in indices]
-            places = [np.flatnonzero(row != IGNORED) for row in labels]
-            rows = np.repeat(np.arange(len(labels)), [len(row) for row in places])
-            logits = output.logits[torch.from_numpy(rows), torch.from_numpy(np.concatenate(places))].float()
-            expected = np.concatenate([row[place] for row, place in zip(labels, places, strict=True)])
-            target = torch.from_numpy(expected).long().to(logits.device)
-            loss = cross_entropy(logits, target, reduction="sum").item()
-            return loss, int((logits.argmax(dim=-1) == target).sum()), len(expected)
-
-        passes = forward_passes(model, examples, device, read, batch_size=EVALUATION_BATCH, group=group)
-        return [found for _, found in passes]
-
-    def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
-        """Those of the hidden tokens' frequencies, whatever the text."""
-        hidden = np.concatenate([labels[labels != IGNORED] for labels in examples.notes["label"]])
-        counts = np.unique(hidden, return_counts=True)[1]
-        loss = -float(counts @ np.log(counts / len(hidden)))
-        return [self.measure([(loss, int(counts.max()), len(hidden))])]
-
-    def measure(self, predictions: list[tuple[float, int, int]]) -> dict[str, float]:
-        return _metrics(*(sum(each) for each in zip(*predictions, strict=True)))
-
-    def sample_metric(self, predictions: list[tuple[float, int, int]]) -> tuple[int, SampleMetric] | None:
-        """Of batches: neighbouring blocks are of one text, and their losses are alike."""
-        found, name = np.array(predictions), self.data.task.primary_metric
-        return len(found), lambda counts: _metrics(*added(counts, found))[name]
-
-
-def _metrics(loss: float, right: float, tokens: float) -> dict[str, float]:
-    return {"perplexity": math.exp(min(loss / tokens, _LARGEST_LOSS)), "accuracy": right / tokens}
 
 
 def _masking(tokenizer: Any) -> TokenMasking:

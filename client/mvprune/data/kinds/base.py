@@ -156,7 +156,8 @@ class Task:
         metrics: what is reported: fractions (accuracy, f1, exact_match), correlations, or a perplexity. Those of a
             split that the data does not have are left out (accuracy_mismatched, no_ans_f1).
         primary_metric: the one of `metrics` that results are compared by.
-        label_column: the column to predict, by the hub's name; "" where the text itself is predicted (masked-lm).
+        label_column: the column to predict, by the hub's name; "" where the text itself is predicted, as in
+            masked-lm and causal-lm.
         labels: label names in the order of their numbers; empty where they are discovered in the data
             (text-classification, ner), and where there are none.
         hub_id, hub_config: the task's data set on the hub; None where the user brings the data.

@@ -19,7 +19,6 @@ from transformers import BertConfig, BertForMaskedLM, GPT2Config, PreTrainedToke
 from mvprune.data.loading import PassageData
 from mvprune.data.tasks import get_task
 from mvprune_core import CompressionError, Reason, Training, compress
-from mvprune_core.models.loading import check_head
 from mvprune_core.tasks import objective_for
 from mvprune_core.tasks.batching import IGNORED, Examples
 
@@ -56,9 +55,9 @@ def blocks(examples: Examples) -> list[list[int]]:
 
 def test_a_type_without_such_models_is_refused() -> None:
     with pytest.raises(CompressionError, match=r"must be .* an AutoModelForMaskedLM for, got gpt2; give") as raised:
-        check_head(GPT2Config(), of("good"))
+        of("good").check_config(GPT2Config())
     assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
-    check_head(BertConfig(), of("good"))
+    of("good").check_config(BertConfig())
 
 
 def test_an_input_has_room_for_more_than_special_tokens(masked: PreTrainedTokenizerFast) -> None:

@@ -1,0 +1,133 @@
+"""Causal language modelling: each next token of a text, from those before it.
+
+The texts of a split are one stream of tokens: each has the tokenizer's begin token before it, if there is one, and the
+end-of-text token after it. A stream without begin tokens starts with the end-of-text token, so that every token of a
+text is predicted.
+
+In training the stream is cut into blocks of `max_length` tokens; the first token of a block is not predicted.
+
+In evaluation, windows of `max_length` tokens advance by half of that. Each token of the stream counts once, in the
+first window that has it, end-of-text tokens too; begin tokens and unknown tokens do not count. Its context is what the
+window has before it: in the first window all of the stream before it, in later ones at least half of a window. Tokens
+of an earlier text are context too. Perplexity is exp of the mean loss of the tokens that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from mvprune_core.base.errors import CompressionError, Reason
+from mvprune_core.tasks.batching import IGNORED, Examples, pad_token, tokenize
+from mvprune_core.tasks.language import LanguageModelling
+from mvprune_core.tasks.losses import Loss, NextTokenCrossEntropy
+from mvprune_core.tasks.probes import frame, probes
+
+_LEAST = 2  # tokens of a block: one to predict, from one before it
+_TRIAL = 16  # tokens of the trial of a model
+_TOLERANCE = 1e-5  # of the largest logit: what rounding may change
+
+Ids = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class CausalLanguageModelling(LanguageModelling):
+    """The next token of a text."""
+
+    kind: ClassVar[str] = "causal-lm"
+    ahead: ClassVar[int] = 1
+    suggestion: ClassVar[str] = "a decoder such as GPT-2, OPT, Llama or Qwen"
+
+    def loss(self, config: Any) -> Loss:
+        return NextTokenCrossEntropy()
+
+    def check_config(self, config: Any) -> None:
+        super().check_config(config)
+        if config.is_encoder_decoder:  # transformers would take its decoder, and leave matrices without a use in it
+            raise CompressionError(
+                Reason.UNSUPPORTED_ARCHITECTURE,
+                f"the model must be a decoder alone for {self.kind}, got {config.model_type}, which has an encoder; "
+                f"give {self.suggestion}",
+            )
+
+    def flaw_of_model(self, model: nn.Module, tokenizer: Any) -> str:
+        """A trial: two inputs that differ in the last token have the same logits before it."""
+        last = probes(tokenizer, _TRIAL).inputs["input_ids"][-1]
+        other = np.append(last[:-1], last[0] if last[0] != last[-1] else (last[-1] + 1) % len(tokenizer))
+        ids = torch.from_numpy(np.stack([last, other])).long()
+        with torch.inference_mode():
+            logits = model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[:, :-1].float()
+        if (logits[0] - logits[1]).abs().max() <= _TOLERANCE * logits.abs().max():
+            return ""
+        return (
+            f"must predict a token from those before it alone, got {type(model).__name__}, which reads later ones too"
+        )
+
+    def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        ids, labels = _stream(self.data.train, tokenizer, max_length)
+        inputs: dict[str, list[Ids]] = {"input_ids": [], "labels": []}
+        for start in range(0, len(ids), max_length):
+            block = slice(start, start + max_length)
+            _append(inputs, ids[block], labels[block].copy())
+        return Examples(inputs, {}, pad_token(tokenizer))
+
+    def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        ids, labels = _stream(self.data.validation, tokenizer, max_length)
+        found: dict[str, list[Ids]] = {"input_ids": [], "labels": []}
+        counted = 0
+        while counted < len(ids):
+            start = max(0, counted - max_length + stride_of(max_length)) if counted else 0
+            end = min(start + max_length, len(ids))
+            once = labels[start:end].copy()
+            once[: counted - start] = IGNORED
+            _append(found, ids[start:end], once)
+            counted = end
+        return Examples({"input_ids": found["input_ids"]}, {}, pad_token(tokenizer), {"label": found["labels"]})
+
+
+def stride_of(max_length: int) -> int:
+    """Tokens by which the windows of an evaluation advance."""
+    return max_length // 2
+
+
+def _append(rows: dict[str, list[Ids]], ids: Ids, labels: Ids) -> None:
+    """Appends a row, whose first token has nothing before it; one without labels is left out."""
+    labels[:1] = IGNORED
+    if (labels != IGNORED).any():
+        rows["input_ids"].append(ids)
+        rows["labels"].append(labels)
+
+
+def _stream(texts: Sequence[str], tokenizer: Any, max_length: int) -> tuple[Ids, Ids]:
+    """The texts as one row of tokens, and their labels: the tokens themselves, −100 for those that do not count.
+
+    Raises:
+        CompressionError: INVALID_MODEL, the tokenizer has no end-of-text token; INVALID_DATASET, it knows no token of
+            the texts.
+        ValueError: `max_length` is too short.
+    """
+    if max_length < _LEAST:
+        raise ValueError(f"training.max_length must be at least {_LEAST} for causal-lm, got {max_length}")
+    end = tokenizer.eos_token_id
+    if end is None:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            "the model's tokenizer must have an end-of-text token for causal-lm, got none; set eos_token in its "
+            "tokenizer_config.json",
+        )
+    begin = [number for number in frame(tokenizer)[0].tolist() if number != end]
+    parts = [[] if begin else [end]]
+    for encodings in tokenize(tokenizer, texts, None, add_special_tokens=False, verbose=False):
+        parts += [[*begin, *row, end] for row in encodings["input_ids"]]
+    ids: Ids = np.concatenate([np.array(part, dtype=np.int32) for part in parts])
+    unknown = {tokenizer.unk_token_id} - {end, None}  # GPT-2's unknown token is its end of text
+    labels = np.where(np.isin(ids, [*begin, *unknown]), np.int32(IGNORED), ids)
+    if not ((labels != IGNORED) & (labels != end)).any():
+        raise CompressionError(Reason.INVALID_DATASET, "the texts have no token that the model's tokenizer knows")
+    return ids, labels
