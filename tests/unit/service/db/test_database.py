@@ -175,6 +175,7 @@ async def test_whether_writes_are_taken_is_found_out_by_one(tmp_path: Path, sqli
 
 async def test_a_group_waits_for_the_last_ones_callers(file_db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "_PATIENCE", 0.0)
+    monkeypatch.setattr(sqlite, "_LONG", 3600.0)  # a write that is held is not a slow one
     held: list[tuple[threading.Event, threading.Event]] = [(threading.Event(), threading.Event()) for _ in range(2)]
 
     def hold(tx: Tx, turn: int) -> None:
