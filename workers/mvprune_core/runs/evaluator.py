@@ -169,9 +169,10 @@ class Evaluator:
             return self.measure(final.loaded, final.curve, final.steps)
 
     def _outputs(self, final: FinalModel) -> dict[str, Tensor]:
-        """The logits of a final model for a sample of the validation examples; {} where a student learns from none."""
+        """The logits of a final model for a sample of the validation examples; {} where a student learns from none, or
+        which are not stored whole."""
         run, which = self.resolved, sample(len(self.resolved.validation))
-        if not run.objective.outputs:
+        if not run.objective.outputs or any(each.bytes_per_token for each in run.objective.outputs):
             return {}
         model = final.loaded.model.to(run.device)
         with self._examples_counted("evaluating", model, len(which)), self._as_run(final):

@@ -41,9 +41,9 @@ from mvprune_core.storing.positions import can_trim_positions, check_positions, 
 from mvprune_core.storing.reopening import Sample
 from mvprune_core.storing.target_size import CANDIDATES, check_target
 from mvprune_core.tasks import objective_for
-from mvprune_core.tasks.batching import Examples
+from mvprune_core.tasks.batching import Examples, trained_on
 from mvprune_core.tasks.probes import probes
-from mvprune_core.training.distillation import Teacher, compare_states
+from mvprune_core.training.distillation import Teacher, check_stored, compare_states
 from mvprune_core.training.precision import with_length_buckets
 
 _PASSES_FOR_HIDDEN_STATES = 5  # over the data; in shorter runs, matching them does not help (research/notebook.md)
@@ -133,6 +133,8 @@ def resolve(
     method = method.for_run(total_steps)
     notes.add(*method.notes(sizes, total_steps * settings.batch_size, selector.block))
     passes = settings.passes(len(train))
+    if teacher is not None:
+        check_stored(train, trained_on(train.lengths, settings.batch_size, spec.seed, total_steps), objective.outputs)
     run = ResolvedRun(
         spec=spec,
         objective=objective,

@@ -28,7 +28,7 @@ def load_for_logits(source: Source, run: ResolvedRun, cache: Cache) -> tuple[Loa
             task over tokens; UNSUPPORTED_ARCHITECTURE.
     """
     teacher = load_model(source, run.objective, run.spec.seed)
-    if not teacher.fine_tuned:
+    if not (teacher.fine_tuned or (run.objective.any_can_teach and not teacher.new)):
         raise CompressionError(
             Reason.INVALID_MODEL,
             f"teacher.model must be fine-tuned for {run.data.task.name}, got {source.name!r}, whose checkpoint has no "
@@ -44,6 +44,8 @@ def load_for_logits(source: Source, run: ResolvedRun, cache: Cache) -> tuple[Loa
         )
     length = input_length(run, source, teacher, run.settings.max_length)
     digest = tokenizer_digest(teacher.tokenizer)
+    if any(output.bytes_per_token for output in run.objective.outputs):
+        _check_vocabulary(source, teacher, digest, run)
     examples = cached_examples(cache, run.objective, run.data, teacher, length, "train", digest)
     side = padding_side(teacher.model, (examples, probes(teacher.tokenizer, length)))
     examples = replace(examples, padding_side=side)
@@ -55,6 +57,17 @@ def load_for_logits(source: Source, run: ResolvedRun, cache: Cache) -> tuple[Loa
             "a teacher with the student's tokenizer and input length",
         )
     return teacher, with_length_buckets(examples, run.settings.precision)
+
+
+def _check_vocabulary(source: Source, teacher: Loaded, digest: str, run: ResolvedRun) -> None:
+    sizes = [config.get_text_config(decoder=True).vocab_size for config in (teacher.config, run.config)]
+    if digest != run.tokenizer or sizes[0] != sizes[1]:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"teacher.model must predict the tokens of the student, {sizes[1]:,} of the same tokenizer, got "
+            f"{source.name!r} with {sizes[0]:,}{' of another' if digest != run.tokenizer else ''}; give a teacher of "
+            "the student's family",
+        )
 
 
 def load_for_hidden_states(source: Source, run: ResolvedRun) -> Loaded:

@@ -50,6 +50,7 @@ class Objective(ABC):
         kind: the name of the kind, as in `mvprune.data.kinds`.
         outputs: the outputs that a student learns from a teacher; () where the kind cannot be distilled.
         imports: the modules that `measure` imports. They are imported while a run trains; a run ends where that fails.
+        any_can_teach: whether a teacher need not have been trained on the data: any model with the head answers.
         suggestion: a model that fits the kind, for messages.
     """
 
@@ -57,6 +58,7 @@ class Objective(ABC):
     kind: ClassVar[str]
     outputs: ClassVar[tuple[DistilledOutput, ...]] = ()
     imports: ClassVar[tuple[str, ...]] = ()
+    any_can_teach: ClassVar[bool] = False
     suggestion: ClassVar[str] = "another model, such as a BERT"
 
     @property

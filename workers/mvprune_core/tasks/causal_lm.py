@@ -27,6 +27,7 @@ from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.tasks.batching import IGNORED, Examples, pad_token, tokenize
 from mvprune_core.tasks.language import LanguageModelling
 from mvprune_core.tasks.losses import Loss, NextTokenCrossEntropy
+from mvprune_core.tasks.outputs import DistilledOutput, VocabularyLogits
 from mvprune_core.tasks.probes import frame, probes
 
 _LEAST = 2  # tokens of a block: one to predict, from one before it
@@ -42,6 +43,8 @@ class CausalLanguageModelling(LanguageModelling):
 
     kind: ClassVar[str] = "causal-lm"
     ahead: ClassVar[int] = 1
+    outputs: ClassVar[tuple[DistilledOutput, ...]] = (VocabularyLogits(),)
+    any_can_teach: ClassVar[bool] = True
     suggestion: ClassVar[str] = "a decoder such as GPT-2, OPT, Llama or Qwen"
 
     def loss(self, config: Any) -> Loss:

@@ -17,7 +17,7 @@ from mvprune_core.tasks.base import Objective, forward_passes
 from mvprune_core.tasks.batching import IGNORED, Examples, Indices
 from mvprune_core.tasks.resampling import SampleMetric, added
 
-EVALUATION_BATCH = 8  # logits over a vocabulary are large
+VOCABULARY_BATCH = 8  # logits over a vocabulary are large
 _LARGEST_LOSS = 700.0  # its exponential is a finite number
 
 
@@ -53,7 +53,7 @@ class LanguageModelling(Objective):
             loss = cross_entropy(logits, target, reduction="sum").item()
             return loss, int((logits.argmax(dim=-1) == target).sum()), len(expected)
 
-        passes = forward_passes(model, examples, device, read, batch_size=EVALUATION_BATCH, group=group)
+        passes = forward_passes(model, examples, device, read, batch_size=VOCABULARY_BATCH, group=group)
         return [found for _, found in passes]
 
     def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:

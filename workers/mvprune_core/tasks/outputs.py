@@ -7,12 +7,19 @@ The comparison is T² · KL(softmax(t / T) ‖ softmax(s / T)) for teacher logit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+KEPT = 64
+"""Classes of a vocabulary of which a teacher's probability is stored: 386 bytes a token, 100 kB with all of GPT-2's."""
+CLASSES = ".classes"
+"""After the name of an output: which classes these are."""
+_LEAST = 1e-6  # of a probability: a sum of others in fp32 is no finer
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,7 @@ class DistilledOutput(ABC):
         over_classes: the last dimension is the model's classes.
         dtype: in which the teacher's are stored.
         difference: what `loss` is called in notes.
+        bytes_per_token: what is stored of a token, where that is not all of its logits; 0: they are stored whole.
     """
 
     name: str = "logits"
@@ -32,6 +40,16 @@ class DistilledOutput(ABC):
     over_classes: ClassVar[bool] = False
     dtype: ClassVar[torch.dtype] = torch.float16
     difference: ClassVar[str] = "KL divergence"
+    bytes_per_token: ClassVar[int] = 0
+
+    def stored(self, logits: Tensor) -> dict[str, Tensor]:
+        """What is stored of a teacher's logits: by name, of which `name` is one, tensors with the same first
+        dimensions."""
+        return {self.name: logits.to(self.dtype)}
+
+    def compared(self, student: Tensor, stored: Mapping[str, Tensor], tokens: Tensor, temperature: float) -> Tensor:
+        """The `loss` of logits and what `stored` made of a teacher's, by name."""
+        return self.loss(student, stored[self.name].float(), tokens, temperature)
 
     @abstractmethod
     def loss(self, student: Tensor, teacher: Tensor, tokens: Tensor, temperature: float) -> Tensor:
@@ -80,6 +98,36 @@ class TokenLogits(DistilledOutput):
 
 
 @dataclass(frozen=True)
+class VocabularyLogits(TokenLogits):
+    """Logits over a vocabulary at each token, (batch, tokens, vocabulary), which are too many to be stored.
+
+    Stored are the logarithms of k + 1 probabilities of the teacher p = softmax(t): those of its k most probable classes
+    C, and of all others together, p₀ = 1 − Σ_{i∈C} pᵢ. The student's q = softmax(s) has the same buckets, q₀ too, and
+    the loss is
+
+        T² · KL(p̃ ‖ q̃),   p̃ᵢ = pᵢ^{1/T} / Σⱼ pⱼ^{1/T},   q̃ᵢ likewise,   i, j ∈ C ∪ {0},
+
+    a mean over tokens. As pᵢ is proportional to exp(tᵢ), pᵢ^{1/T} is to exp(tᵢ / T): where each bucket is one class,
+    p̃ is softmax(t / T), and the loss that of `TokenLogits`. It is 0 only where the student has the teacher's
+    probabilities of all buckets; how it shares p₀ among its classes is left to the loss on labels.
+    """
+
+    over_classes: ClassVar[bool] = False
+    bytes_per_token: ClassVar[int] = (KEPT + 1) * 2 + KEPT * 4
+
+    def stored(self, logits: Tensor) -> dict[str, Tensor]:
+        classes = logits.topk(min(KEPT, logits.shape[-1] - 1), dim=-1).indices
+        return {
+            self.name: _log_buckets(logits.float(), classes).to(self.dtype),
+            self.name + CLASSES: classes.to(torch.int32),
+        }
+
+    def compared(self, student: Tensor, stored: Mapping[str, Tensor], tokens: Tensor, temperature: float) -> Tensor:
+        buckets = _log_buckets(student, stored[self.name + CLASSES].long())
+        return self.loss(buckets, stored[self.name].float(), tokens, temperature)
+
+
+@dataclass(frozen=True)
 class PositionLogits(DistilledOutput):
     """Logits over the tokens of an example, (batch, tokens), as of the start of an answer."""
 
@@ -90,6 +138,13 @@ class PositionLogits(DistilledOutput):
         return kl_divergence(
             student.masked_fill(~tokens, lowest), teacher.masked_fill(~tokens, lowest), temperature
         ).mean()
+
+
+def _log_buckets(logits: Tensor, classes: Tensor) -> Tensor:
+    """Logarithms of the probabilities of some classes, (…, k), and of all others together, (…, k + 1)."""
+    chosen = logits.gather(-1, classes) - logits.logsumexp(-1, keepdim=True)
+    others = (1 - chosen.exp().sum(-1, keepdim=True)).clamp_min(_LEAST)
+    return torch.cat([chosen, others.log()], dim=-1)
 
 
 def kl_divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:

@@ -17,14 +17,17 @@ from mvprune_core.base.options import given_fields, refuse
 from mvprune_core.base.settings import Precision
 from mvprune_core.models.loading import Source
 from mvprune_core.tasks import Objective
-from mvprune_core.tasks.base import forward_passes
+from mvprune_core.tasks.base import EVALUATION_BATCH, forward_passes
 from mvprune_core.tasks.batching import Examples, Indices
 from mvprune_core.tasks.chance import SanityFailure
-from mvprune_core.tasks.outputs import DistilledOutput
+from mvprune_core.tasks.language import VOCABULARY_BATCH
+from mvprune_core.tasks.outputs import CLASSES, DistilledOutput
 from mvprune_core.training.precision import autocast
 
 _WEIGHTS = ("temperature", "alpha", "hidden_states")
 STARTS = ".starts"  # after the name of an output: the first row of each example
+MOST_STORED = 4 << 30
+"""Bytes that are stored of a teacher's probabilities over a vocabulary: those of some 11 million tokens."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class Teacher:
 
     The loss becomes (1 − alpha) · L + alpha · T² · KL(softmax(t / T) ‖ softmax(s / T)) for teacher logits t and student
     logits s (Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, section 2); for regression, which has
-    no distribution, (1 − alpha) · L + alpha · (t − s)².
+    no distribution, (1 − alpha) · L + alpha · (t − s)². Over a vocabulary, the KL divergence is that of the teacher's
+    most probable tokens and of all others as one (see `VocabularyLogits`).
 
     Args:
         model: a model fine-tuned for the same task: a folder, a name under MVPRUNE_MODELS or a hub id. None: the dense
@@ -130,8 +134,8 @@ class DistillationLoss:
     """The training loss with a teacher, whose logits over the training examples are stored in half precision.
 
     Attributes:
-        logits: by output name: the rows of all examples, concatenated. An example has one row of logits over classes,
-            or one for each of its tokens; no row if the teacher did not read it.
+        logits: by the names of `DistilledOutput.stored`: the rows of all examples, concatenated. An example has one
+            row of logits over classes, or one for each of its tokens; no row if the teacher did not read it.
         starts: by output name: the first row of each example, shape (examples + 1,).
         outputs: the model's outputs that are learned from.
         temperature, alpha: see `Teacher`.
@@ -155,7 +159,7 @@ class DistillationLoss:
     ) -> DistillationLoss:
         """The loss for the logits that `compute_teacher_logits` returned."""
         starts = {name.removesuffix(STARTS): value for name, value in found.items() if name.endswith(STARTS)}
-        logits = {name: found[name] for name in starts}
+        logits = {name: value for name, value in found.items() if not name.endswith(STARTS)}
         return cls(logits, starts, outputs, teacher.temperature, teacher.alpha, hidden)
 
     def loss(
@@ -183,13 +187,36 @@ class DistillationLoss:
         return loss if self.hidden is None else loss + self.hidden.loss(output, inputs) * share
 
     def _logits_loss(self, which: DistilledOutput, student: Tensor, attended: Tensor, indices: Indices) -> Tensor:
-        starts, logits = self.starts[which.name], self.logits[which.name]
-        rows = [logits[starts[i] : starts[i + 1]] for i in indices]
-        teacher = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(student.device, non_blocking=True).float()
+        starts = self.starts[which.name]
+        teacher = {}
+        for name in (which.name, which.name + CLASSES):
+            if name in self.logits:
+                rows = [self.logits[name][starts[i] : starts[i + 1]] for i in indices]
+                padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+                teacher[name] = padded.to(student.device, non_blocking=True)
         if not which.per_token:
-            return which.loss(student, teacher[:, 0], attended.bool(), self.temperature)
-        longest = teacher.shape[1]  # the batch may be padded further
-        return which.loss(student[:, :longest], teacher, attended[:, :longest].bool(), self.temperature)
+            one = {name: values[:, 0] for name, values in teacher.items()}
+            return which.compared(student, one, attended.bool(), self.temperature)
+        longest = teacher[which.name].shape[1]  # the batch may be padded further
+        return which.compared(student[:, :longest], teacher, attended[:, :longest].bool(), self.temperature)
+
+
+def check_stored(examples: Examples, which: Indices, outputs: Sequence[DistilledOutput]) -> None:
+    """Checks that what is stored of a teacher's logits over the tokens of some examples has a bounded size.
+
+    A teacher in each step would need no store, but makes every step take a third longer, and more memory on the
+    device; so a run says before it begins that it asks for too much.
+
+    Raises:
+        ValueError: it has not.
+    """
+    tokens = int(examples.lengths[which].sum())
+    size = sum(each.bytes_per_token for each in outputs) * tokens
+    if size > MOST_STORED:
+        raise ValueError(
+            f"teacher must be none for a run over so many tokens: at most {MOST_STORED >> 30} GiB of its probabilities "
+            f"are stored, and {tokens:,} tokens have {size / 2**30:.1f}; take fewer steps, fewer texts, or no teacher"
+        )
 
 
 def compute_teacher_logits(
@@ -206,29 +233,30 @@ def compute_teacher_logits(
     Returns:
         `logits` and `starts` of `DistillationLoss` for every output: "NAME" and "NAME.starts".
     """
-    rows: dict[str, list[Tensor]] = {each.name: [torch.empty(0)] * len(examples) for each in outputs}
+    rows: dict[str, list[Tensor]] = {}
     lengths = examples.lengths
 
-    def read(indices: Indices, output: Any) -> list[list[Tensor]]:
-        return [
-            [
+    def read(indices: Indices, output: Any) -> dict[str, list[Tensor]]:
+        return {
+            name: [
                 # A copy, so that the rows do not keep the padded batch alive.
-                logits[row, : lengths[index]].clone() if each.per_token else logits[row : row + 1]
+                values[row, : lengths[index]].clone() if each.per_token else values[row : row + 1]
                 for row, index in enumerate(indices)
             ]
-            for each, logits in ((each, output[each.name].to(each.dtype).cpu()) for each in outputs)
-        ]
+            for each in outputs
+            for name, values in ((name, values.cpu()) for name, values in each.stored(output[each.name]).items())
+        }
 
+    # Logits over a vocabulary are large.
+    size = VOCABULARY_BATCH if any(each.bytes_per_token for each in outputs) else EVALUATION_BATCH
     with autocast(device, precision):
-        for indices, outputs_of in forward_passes(model, examples, device, read, only=which, group=group):
-            for each, logits in zip(outputs, outputs_of, strict=True):
-                for index, some in zip(indices, logits, strict=True):
-                    rows[each.name][index] = some
-    found = {}
-    for name, parts in rows.items():
-        found[name] = torch.cat(parts)
-        found[name + STARTS] = torch.tensor([0, *map(len, parts)]).cumsum(0)
-    return found
+        for indices, found in forward_passes(model, examples, device, read, batch_size=size, only=which, group=group):
+            for name, parts in found.items():
+                of_all = rows.setdefault(name, [parts[0][:0]] * len(examples))
+                for index, some in zip(indices, parts, strict=True):
+                    of_all[index] = some
+    starts = {each.name + STARTS: torch.tensor([0, *map(len, rows[each.name])]).cumsum(0) for each in outputs}
+    return {name: torch.cat(parts) for name, parts in rows.items()} | starts
 
 
 def reorder_classes(

@@ -14,7 +14,6 @@ class CausalLM(OfPassages):
     name: ClassVar[str] = "causal-lm"
     head: ClassVar[str] = "CausalLM"
     pipeline: ClassVar[str] = "text-generation"
-    not_distilled: ClassVar[str] = "logits over a vocabulary are too large to be stored"
     min_tokens: ClassVar[int] = 2  # one to predict, from one before it
 
 
