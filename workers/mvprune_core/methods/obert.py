@@ -35,7 +35,8 @@ class OBERT(TopV):
     the block together.
 
     Weights that are kept or dropped together have one score, the loss of removing all of them: for the group G it is
-    w_Gᵀ ([F⁻¹]_GG)⁻¹ w_G / 2, which for a single weight is the formula above.
+    w_Gᵀ ([F⁻¹]_GG)⁻¹ w_G / 2, which for a single weight is the formula above. Where the blocks are these groups, it is
+    ½ (λ |w_G|² + (1/m) Σ (g_Gᵀ w_G)²): the matrix F is not needed.
 
     Rows and columns of F that belong to weights removed before are left out. As in the paper, the model that is pruned
     is the fine-tuned one, where the run has trained it or has it from another run; else it is the original one.
@@ -49,8 +50,8 @@ class OBERT(TopV):
         damping: λ. In a block where B · 2⁻²³ times the largest entry of F is more, which is what rounding to single
             precision may amount to, λ is that.
         fisher_block_size: B. By default the weights that are kept or dropped together: few gradients say little about
-            more. With the update of the paper 50, or as many as 4 GiB hold for the matrices of the model. F takes 4 · B
-            bytes a weight.
+            more; F is then not computed. With the update of the paper 50, or as many as 4 GiB hold for the matrices of
+            the model. F takes 4 · B bytes a weight.
         weight_update: how the kept weights change: "layer" by the inputs of the layer, "fisher" by the Fisher matrix.
 
     Raises:
@@ -80,22 +81,25 @@ class OBERT(TopV):
         return 0 if step.scheduled_density(self.schedule) == step.current_density else self.gradients
 
     def add_sample(self, matrices: Sequence[Matrix], step: PruningStep) -> None:
-        size = self.blocks_of([matrix.weights for matrix in matrices], step.selector.block)
-        in_parallel(lambda _, matrix: _add(matrix, size, step.selector.block), matrices)
+        together = step.selector.block
+        size = self.blocks_of([matrix.weights for matrix in matrices], together)
+        if size == together:
+            in_parallel(lambda _, matrix: _add_loss(matrix, together), matrices)
+        else:
+            in_parallel(lambda _, matrix: _add(matrix, size, together), matrices)
 
     def update_masks(self, matrices: Sequence[Matrix], step: PruningStep, control: dict[str, Tensor]) -> float | Tensor:
         if not self.gradient_samples(step):
             return super().update_masks(matrices, step, control)
         together = step.selector.block
         for index, matrix in enumerate(matrices, 1):
-            self._finish_fisher(matrix)
-            matrix.samples["scores"] = _scores(matrix, together)
+            matrix.samples["scores"] = self._scores(matrix, together)
             step.report(index, 2 * len(matrices))
         density = super().update_masks(matrices, step, control)
         for index, matrix in enumerate(matrices, 1):
             if self.weight_update == "layer":
                 reconstruct(matrix)
-            else:
+            elif "fisher" in matrix.samples:  # else a block is kept or removed as a whole
                 _compensate(matrix, together)
             step.report(len(matrices) + index, 2 * len(matrices))
         return density
@@ -104,12 +108,12 @@ class OBERT(TopV):
         return matrix.samples["scores"]
 
     def notes(self, sizes: Sequence[int], examples: int, block: int) -> Sequence[str]:
-        size = self.blocks_of(sizes, block)
-        needed = sum(sizes) * size * 4 / (1 << 30)
-        largest = _LARGEST_BLOCK // block * block
-        smaller = size < largest and self.fisher_block_size is None and self.weight_update == "fisher"
-        why = f"; blocks of {largest}, the default, would take more than {_MEMORY >> 30} GiB" if smaller else ""
-        notes = [f"obert estimates the Fisher matrix in blocks of {size} weights, which take {needed:.1f} GiB{why}"]
+        size, notes = self.blocks_of(sizes, block), []
+        if size != block:
+            needed = sum(sizes) * size * 4 / (1 << 30)
+            smaller = size < _LARGEST_BLOCK // block * block and self.fisher_block_size is None
+            why = f"; larger ones, the default, would take more than {_MEMORY >> 30} GiB" if smaller else ""
+            notes = [f"obert estimates the Fisher matrix in blocks of {size} weights, which take {needed:.1f} GiB{why}"]
         if (most := -(-examples // self.gradient_batch_size)) < self.gradients:
             notes.append(
                 f"each event of obert samples {most} gradients, not {self.gradients}, because the run reads only "
@@ -126,7 +130,25 @@ class OBERT(TopV):
         largest = _LARGEST_BLOCK // together
         return together * max(1, min(largest, _MEMORY // (4 * together * sum(sizes))))
 
-    def _finish_fisher(self, matrix: Matrix) -> None:
+    def _scores(self, matrix: Matrix, together: int) -> Tensor:
+        """The loss of removing each group of weights that are dropped together; −∞ for those removed before.
+
+        Returns:
+            The shape of the matrix for single weights, else (groups,).
+        """
+        weight, kept = (_in_order(matrix, values, together) for values in (matrix.weight.detach(), matrix.kept))
+        if "losses" in matrix.samples:
+            mean = matrix.samples["losses"] / matrix.samples["count"].to(weight.device)
+            scores = (mean + self.damping * _by_group(weight.square(), together)) / 2
+        else:
+            fisher = self._finish_fisher(matrix)
+            parts = torch.split(fisher, _BLOCKS_AT_ONCE)
+            weights = torch.split(weight, _BLOCKS_AT_ONCE * fisher.shape[-1])
+            scores = torch.cat([_losses(*part, together) for part in zip(parts, weights, strict=True)])
+        scores.masked_fill_(~kept.view(-1, together)[:, 0], -torch.inf)
+        return scores.view(matrix.weight.shape) if together == 1 else scores
+
+    def _finish_fisher(self, matrix: Matrix) -> Tensor:
         """F = λI + (1/m) Σ g gᵀ, shape (blocks, B, B)."""
         _add_waiting(matrix)
         fisher = matrix.samples["fisher"]
@@ -134,9 +156,20 @@ class OBERT(TopV):
         diagonal = fisher.diagonal(dim1=1, dim2=2)
         rounding = diagonal.amax(1, keepdim=True) * (fisher.shape[-1] * torch.finfo(fisher.dtype).eps)
         diagonal.add_(rounding.clamp_min(self.damping))
+        return fisher
 
     def _keeps_masks(self, step: PruningStep) -> bool:
         return True
+
+
+def _add_loss(matrix: Matrix, together: int) -> None:
+    """Adds (g_Gᵀ w_G)² for each group G: twice what removing it costs by one gradient g."""
+    grad, samples = matrix.weight.grad, matrix.samples
+    if grad is None:
+        return
+    losses = _by_group(_in_order(matrix, grad * matrix.weight.detach(), together), together).square()
+    samples["losses"] = samples["losses"].add_(losses) if "losses" in samples else losses
+    samples["count"] = samples.get("count", torch.zeros((), dtype=torch.int64)) + 1
 
 
 def _add(matrix: Matrix, block_size: int, together: int) -> None:
@@ -165,26 +198,10 @@ def _add_waiting(matrix: Matrix) -> None:
     waiting.zero_()
 
 
-def _scores(matrix: Matrix, together: int) -> Tensor:
-    """w_Gᵀ ([F⁻¹]_GG)⁻¹ w_G / 2 for each group G of weights that are dropped together; −∞ for those removed before.
+def _losses(fisher: Tensor, weight: Tensor, together: int) -> Tensor:
+    """w_Gᵀ ([F⁻¹]_GG)⁻¹ w_G / 2 for each group G that is smaller than a block, shape (groups,).
 
     For a single weight, it is w² / (2 [F⁻¹]ᵢᵢ).
-
-    Returns:
-        The shape of the matrix for single weights, else (groups,).
-    """
-    fisher = matrix.samples["fisher"]
-    weight, kept = (_in_order(matrix, values, together) for values in (matrix.weight.detach(), matrix.kept))
-    parts = zip(
-        torch.split(fisher, _BLOCKS_AT_ONCE), torch.split(weight, _BLOCKS_AT_ONCE * fisher.shape[-1]), strict=True
-    )
-    scores = torch.cat([_losses(some, weights, together) for some, weights in parts])
-    scores.masked_fill_(~kept.view(-1, together)[:, 0], -torch.inf)
-    return scores.view(matrix.weight.shape) if together == 1 else scores
-
-
-def _losses(fisher: Tensor, weight: Tensor, together: int) -> Tensor:
-    """The scores of groups before any is removed, shape (groups,).
 
     Args:
         fisher: shape (blocks, B, B).
@@ -195,17 +212,20 @@ def _losses(fisher: Tensor, weight: Tensor, together: int) -> Tensor:
         diagonal = _inverse(fisher).diagonal(dim1=1, dim2=2).float().reshape(-1)[: len(weight)]
         return weight.square() / (2 * diagonal)
     groups = weight.double().view(-1, together, 1)
-    if fisher.shape[-1] == together:  # [F⁻¹]_GG is the inverse of the whole block
-        products = fisher.double() @ groups
-    else:
-        parts = _inverse(fisher).unfold(1, together, together).unfold(2, together, together)
-        of_groups = parts.diagonal(dim1=1, dim2=2).permute(0, 3, 1, 2).reshape(-1, together, together)
-        products = torch.linalg.solve(of_groups[: len(groups)], groups)
-    return ((groups * products).sum((1, 2)) / 2).float()
+    parts = _inverse(fisher).unfold(1, together, together).unfold(2, together, together)
+    of_groups = parts.diagonal(dim1=1, dim2=2).permute(0, 3, 1, 2).reshape(-1, together, together)
+    products = torch.linalg.solve(of_groups[: len(groups)], groups)
+    losses: Tensor = (groups * products).sum((1, 2)) / 2
+    return losses.float()
 
 
 def _inverse(fisher: Tensor) -> Tensor:
     return torch.cholesky_inverse(torch.linalg.cholesky(fisher.double()))
+
+
+def _by_group(values: Tensor, together: int) -> Tensor:
+    """The sums of the groups' values, which are neighbours, shape (groups,)."""
+    return values.view(-1, together).sum(1) if together > 1 else values
 
 
 def _in_order(matrix: Matrix, values: Tensor, together: int) -> Tensor:
@@ -217,8 +237,6 @@ def _compensate(matrix: Matrix, together: int) -> None:
     """Changes the weights that are kept, in the blocks that lose others, by F_KK⁻¹ F_KQ w_Q."""
     fisher, weight = matrix.samples["fisher"], matrix.weight.detach()
     count, size = weight.numel(), fisher.shape[-1]
-    if size == together:
-        return  # a block is kept or removed as a whole
     padded = weight.new_zeros(len(fisher) * size)
 
     def in_blocks(values: Tensor) -> Tensor:

@@ -121,41 +121,39 @@ def test_weights_that_were_removed_stay_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sizes", "expected"),
-    [(None, [10**6], 50), (None, [85_000_000], 12), (None, [2**31], 1), (7, [85_000_000], 7)],
+    ("given", "sizes", "together", "expected"),
+    [
+        (None, [10**6], 1, 50),
+        (None, [85_000_000], 1, 12),
+        (7, [85_000_000], 1, 7),
+        (None, [10**6], 4, 48),
+        (None, [85_000_000], 4, 12),
+    ],
 )
 def test_the_block_size_follows_from_the_memory_unless_it_is_given(
-    given: int | None, sizes: list[int], expected: int
+    given: int | None, sizes: list[int], together: int, expected: int
 ) -> None:
     method = OBERT(fisher_block_size=given, weight_update="fisher")
-    assert method.blocks_of(sizes, 1) == expected
-    (note,) = method.notes(sizes, 10**6, 1)
+    assert method.blocks_of(sizes, together) == expected
+    (note,) = method.notes(sizes, 10**6, together)
     assert f"in blocks of {expected} weights" in note
-    assert ("more than 4 GiB" in note) == (given is None and expected < 50)
+    assert ("more than 4 GiB" in note) == (given is None and expected < 48)
 
 
-@pytest.mark.parametrize(("sizes", "expected"), [([10**6], 48), ([85_000_000], 12)])
-def test_blocks_of_the_fisher_matrix_hold_whole_blocks_of_weights(sizes: list[int], expected: int) -> None:
-    method = OBERT(weight_update="fisher")
-    assert method.blocks_of(sizes, 4) == expected
-    (note,) = method.notes(sizes, 10**6, 4)
-    assert f"in blocks of {expected} weights" in note
-    assert ("blocks of 48, the default, would take more than 4 GiB" in note) == (expected < 48)
-
-
-@pytest.mark.parametrize("together", [1, 4])
-def test_blocks_of_the_fisher_matrix_are_what_is_dropped_together_where_layers_are_reconstructed(together: int) -> None:
-    (note,) = OBERT().notes([85_000_000], 10**6, together)
-    assert f"in blocks of {together} weights" in note
-    assert "default" not in note
+@pytest.mark.parametrize(("together", "sizes"), [(1, [85_000_000]), (4, [85_000_000]), (1, [2**31])])
+def test_no_fisher_matrix_is_needed_where_its_blocks_are_what_is_dropped_together(
+    together: int, sizes: list[int]
+) -> None:
+    method = OBERT(weight_update="fisher" if sizes == [2**31] else "layer")
+    assert method.blocks_of(sizes, together) == together
+    assert not method.notes(sizes, 10**6, together)
 
 
 def test_a_run_with_fewer_examples_than_an_event_samples_says_so() -> None:
     method = OBERT(gradients=100, gradient_batch_size=10)
-    assert len(method.notes([100], 1000, 1)) == 1
-    assert method.notes([100], 341, 1)[1] == (
-        "each event of obert samples 35 gradients, not 100, because the run reads only 341 examples"
-    )
+    assert not method.notes([100], 1000, 1)
+    (note,) = method.notes([100], 341, 1)
+    assert note == "each event of obert samples 35 gradients, not 100, because the run reads only 341 examples"
 
 
 def test_a_schedule_that_prunes_before_the_first_step_is_refused() -> None:
