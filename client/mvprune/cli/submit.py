@@ -30,8 +30,9 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
     args = parser.parse_args(argv)
     if args.max_loss is not None:
         return _search(argv, args, parser.prog)
-    if args.time is not None:
-        raise UsageError("--time: is for a search; it needs --max-loss", parser.prog)
+    for name in ("time", "goal"):
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name}: is for a search; it needs --max-loss", parser.prog)
     if args.print_schema:
         from mvprune.spec.parameters import PARAMETERS
         from mvprune.spec.schema import schema  # few ask for it

@@ -16,7 +16,7 @@ class Dataset:
     Attributes:
         train: training file: csv, tsv, jsonl or parquet; for some tasks SQuAD's JSON, CoNLL or lines of text.
         validation: validation file, same formats.
-        hub_id: a data set on the hub in place of files, e.g. stanfordnlp/imdb.
+        hub_id: a data set on the hub, such as stanfordnlp/imdb; in place of files.
         hub_config: configuration of that data set.
         test: file, same formats, on which the result is measured once and by which nothing is chosen.
         hold_out: without a test file, keep half of a validation set of 6,000 or more examples for the test.

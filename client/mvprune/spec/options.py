@@ -30,7 +30,7 @@ class DataOptions(TypedDict, total=False):
         train: training file: csv, tsv, jsonl or parquet; for some tasks SQuAD's JSON, CoNLL or lines of text;
             default: the task's own data.
         validation: validation file, same formats; default: the task's own data.
-        dataset: a data set on the hub in place of files, e.g. stanfordnlp/imdb; default: none.
+        dataset: a data set on the hub, such as stanfordnlp/imdb; in place of files; default: none.
         dataset_config: configuration of that data set; default: its default.
         test: file, same formats, on which the result is measured once and by which nothing is chosen; default: in a
             search with max_loss, half of a validation set of 6,000 or more examples.

@@ -112,7 +112,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --set dropout=true --set lr_density_exponent=0.5 --evaluate-every 3 --patience 2 --keep-best
         --set best_metric=f1
         --gpus 0 --cpus 2 --memory 8GiB --workers 3 --max-attempts 1
-        --priority -5 --max-runtime 2h --max-queue-time 7d --set start_timeout=90s --set checkpoint_interval=1.5m
+        --priority -5 --max-runtime 2h --set max_queue_time=7d --set start_timeout=90s --set checkpoint_interval=1.5m
         --retention 30d --gate f1>=80 --gate bytes<=10MB --strict-gates
         --label team=search --label a=b=c --name mine --request-id once --validate-only
     """
@@ -367,7 +367,7 @@ def test_a_density_is_judged_by_the_server(fake: Fake, mvpctl: Mvpctl, density: 
         "error: job.spec.training.keep_best (--keep-best): no",
         "error: job.spec.dataset.hub_id (--dataset): no",
         "error: job.policy.resources.memory_bytes (--memory): too much",
-        "error: job.policy.max_queue_time (--max-queue-time): too long",
+        "error: job.policy.max_queue_time (--set max_queue_time): too long",
         "error: job.labels.x (--label): too long",
         "error: parent (--project): odd",
         "error: job_id: odd",

@@ -51,14 +51,16 @@ def test_the_one_line_form_is_a_search(fake: Fake, mvpctl: Mvpctl) -> None:
 
 
 def test_submit_without_a_density_is_that_search(fake: Fake, mvpctl: Mvpctl) -> None:
-    limits, method = ["--max-loss", "1.0", "--time", "30m"], ["--method", "obert", "--set", "first_event=0.5"]
+    limits, method = ["--max-loss", "1.0", "--time", "30m", "--goal", "bytes"], ["--method", "obert", "--set", "first_event=0.5"]
     options = [*limits, *method, "--pattern", "1x4"]
     searched = sent(fake, mvpctl, *CREATE, *options)
     submitted = sent(fake, mvpctl, "submit", *CREATE[2:], *options)
     assert submitted.sweep.spec == searched.sweep.spec
     assert submitted.sweep.spec.search.time.ToSeconds() == 1800
-    refused = mvpctl("submit", *CREATE[2:], "--density", "0.1", "--time", "30m")
-    assert (refused.code, refused.err.splitlines()[0]) == (2, "error: --time: is for a search; it needs --max-loss")
+    for option, value in (("--time", "30m"), ("--goal", "bytes")):
+        refused = mvpctl("submit", *CREATE[2:], "--density", "0.1", option, value)
+        assert refused.code == 2
+        assert refused.err.splitlines()[0] == f"error: {option}: is for a search; it needs --max-loss"
     assert sent(fake, mvpctl, "submit", *CREATE[2:], *options, "--validate-only").validate_only
     refused = mvpctl("submit", *CREATE[2:], *options, "--density", "0.1")
     assert (refused.code, refused.out) == (2, "")

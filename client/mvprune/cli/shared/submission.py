@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mvprune.client.client import Client
     from mvprune.client.upload_models import UploadProgress
 
-COMMAND_ONLY = ("file", "print_schema", "max_loss", "time", "wait", "timeout", "download", "summary", "junit", "form")
+COMMAND_ONLY = ("file", "print_schema", "max_loss", "time", "goal", "wait", "timeout", "download", "summary", "junit", "form")
 """Options of the command that no job has."""
 _PROG = "mvpctl submit"
 LENGTHS = ("preset", "max_steps", "epochs")

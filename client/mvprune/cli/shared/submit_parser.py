@@ -82,6 +82,7 @@ def submit_parser(argv: Sequence[str] = ()) -> Parser:
         shown += f", {loss.help}; a search, as of mvpctl sweep create, which takes the same options"
     add_parameter(groups["model"], loss, help=shown)
     add_parameter(groups["model"], SETTINGS["time"], help="with --max-loss: the time that the search may take")
+    add_parameter(groups["model"], SETTINGS["goal"], help="with --max-loss: what is to be small; default: latency")
     _add_call(groups["job"])
     by = "--name gives it a name for people, and with --request-id a repeated submit is the same job"
     if is_brief:
