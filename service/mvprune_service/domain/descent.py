@@ -10,7 +10,7 @@ RUNG_SHARE = 4
 """A rung trains a quarter of the steps of a whole run."""
 MISSES = 2
 """A descent ends after as many densities in a row that miss: one may do so by chance."""
-NEAR = 1.5
+NEAR = 3.0
 """A density that loses at most so many times what it may is near: a whole run from the dense model may help. Where one
 point may be lost, such runs of MiniLM won back 0.8 points on SST-2, 0.45 on QQP and 0.1 on AG News."""
 TOLERANCE = 0.5
@@ -60,8 +60,9 @@ def stages(
 ) -> list[Stage]:
     """The stages whose results are known, in their order, and the one after them, unless the descent has ended.
 
-    After the ladder, the densities that missed last have whole runs: those that are near, the smallest first, until one
-    passes; if none is near and no density has passed, the largest.
+    After the ladder, densities that missed last have whole runs, first the smallest that is near; if none is near and
+    no density has passed, the largest. Where it passes, the next smaller one follows, where it does not, the next
+    larger.
 
     Args:
         densities: in any order.
@@ -82,12 +83,14 @@ def stages(
         missed = [] if results[rung] == "passed" else [*missed, rung]
         if len(missed) == MISSES:
             break
-    near = [rung for rung in reversed(missed) if results[rung] == "near"]
+    near = [index for index, rung in enumerate(missed) if results[rung] == "near"]
     has_passed = any(results[one] == "passed" for one in found if one.kind == "rung")
-    for rung in near or ([] if has_passed else missed[:1]):
-        found.append(Stage("whole", rung.density))
-        if results.get(found[-1], "passed") == "passed":  # or not known yet
+    index = near[-1] if near else len(missed) if has_passed else 0
+    while 0 <= index < len(missed) and (whole := Stage("whole", missed[index].density)) not in found:
+        found.append(whole)
+        if whole not in results:
             break
+        index += 1 if results[whole] == "passed" else -1
     return found
 
 

@@ -51,8 +51,8 @@ def test_the_one_line_form_is_a_search(fake: Fake, mvpctl: Mvpctl) -> None:
 
 
 def test_submit_without_a_density_is_that_search(fake: Fake, mvpctl: Mvpctl) -> None:
-    limits, method = ["--max-loss", "1.0", "--time", "30m", "--goal", "bytes"], ["--method", "obert", "--set", "first_event=0.5"]
-    options = [*limits, *method, "--pattern", "1x4"]
+    limits, method = ["--max-loss", "1.0", "--time", "30m"], ["--method", "obert", "--set", "first_event=0.5"]
+    options = [*limits, *method, "--pattern", "1x4", "--goal", "bytes"]
     searched = sent(fake, mvpctl, *CREATE, *options)
     submitted = sent(fake, mvpctl, "submit", *CREATE[2:], *options)
     assert submitted.sweep.spec == searched.sweep.spec

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from mvprune.client.client import Client
     from mvprune.client.upload_models import UploadProgress
 
-COMMAND_ONLY = ("file", "print_schema", "max_loss", "time", "goal", "wait", "timeout", "download", "summary", "junit", "form")
+_SEARCHING = ("max_loss", "time", "goal")
+COMMAND_ONLY = ("file", "print_schema", *_SEARCHING, "wait", "timeout", "download", "summary", "junit", "form")
 """Options of the command that no job has."""
 _PROG = "mvpctl submit"
 LENGTHS = ("preset", "max_steps", "epochs")

@@ -63,11 +63,11 @@ def test_it_ends_after_two_misses_in_a_row_and_tries_those_that_are_near_again(
         assert (len(rungs) == count) or ends == [len(rungs) - 1]
         last = rungs[-MISSES:] if ends else rungs[-1:]
         missed = [density for density in last if outcome[density] != "passed"]
-        near = [density for density in reversed(missed) if outcome[density] == "near"]
+        near = [density for density in missed if outcome[density] == "near"]
         tried = {outcome[stage.density] for stage in found if stage.kind == "rung"}
-        expected = near or ([] if "passed" in tried else missed[:1])
-        recovered = [stage.density for stage in found if stage.kind == "whole"]
-        assert recovered == (expected[:1] if helps else expected)
+        start = near[-1:] or ([] if "passed" in tried else missed[:1])
+        further = [density for density in missed if start and (density < start[0] if helps else density > start[0])]
+        assert [stage.density for stage in found if stage.kind == "whole"] == start + further
 
 
 def test_the_steps_of_a_stage_are_a_part_of_a_whole_run() -> None:
