@@ -144,6 +144,7 @@ def test_another_artifact_is_another_run(mlflow_server: str, artifact: Path, tmp
     assert len(found) == len(runs(mlflow_server, "two")) == 2
 
 
+@pytest.mark.slow
 def test_a_push_that_broke_off_goes_on(mlflow_server: str, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import mlflow
 
@@ -190,6 +191,7 @@ def _serve(fake: Any, folder: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_job_is_fetched_and_pushed(
     mlflow_server: str, fake: Any, artifact: Path, mvpctl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
