@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,17 @@ def test_a_shared_dense_model_that_teaches_gives_the_same_result(
     )
     assert goes_on(student)
     assert student.metrics == own.metrics
+
+
+def test_a_run_from_a_trained_model_is_not_judged_by_the_loss_that_it_begins_with(
+    model_folder: Path, data: ClassificationData, tmp_path: Path
+) -> None:
+    dense(model_folder, data, SHORT).save(tmp_path / "dense")
+    slow = OPTIONS | {"training": replace(SHORT, learning_rate=1e-7), "density": 0.1}
+    result = compress(model_folder, data, start_from=str(tmp_path / "dense"), **slow | {"teacher": None})
+    (pruning,) = [phase for phase in result.history.phases if phase.name == "pruning"]
+    assert pruning.loss[-1] > pruning.loss[0]
+    assert not any("did not fall" in note for note in result.notes)
 
 
 def test_after_an_interruption_the_dense_model_is_not_trained_again(

@@ -156,7 +156,8 @@ class Evaluator:
                 remedy=what_helps(run),
             )
             self.notes.add(*found)
-        if not (run.fine_tuned or run.density == 1):  # a model that is fine-tuned already has no loss to lose
+        starts_trained = run.fine_tuned or run.start is not None or run.prunes_dense  # it has no loss to lose
+        if not (starts_trained or run.density == 1):
             self.notes.add(*notes_on_loss(final.curve.history(), what_helps(run)))
         above = above_constant(run.data.task, metrics, constants)
         return {} if above is None else {ABOVE_CONSTANT: above[0]}
