@@ -75,6 +75,18 @@ def test_get_shows_the_recommendation_the_front_and_the_cost(mvpctl: Mvpctl) -> 
     assert mvpctl("sweep", "get", "s1", "--quiet").out == "s1\n"
 
 
+def test_a_search_for_a_fast_model_shows_how_fast_each_is(fake: Fake, mvpctl: Mvpctl) -> None:
+    fast = {"eval/accuracy": 0.885, "latency_ms": 4.2063, "int8_latency_ratio": 2.3236}
+    fake.answers["GetSweep"] = always(sweep("SUCCEEDED"))
+    fake.answers["ListSweepPoints"] = points(
+        point(1, optimal=True, cell={"density": 0.5}, metrics=fast), point(2, cell={"density": 0.3})
+    )
+    for command in ("get", "points"):
+        lines = [" ".join(line.split()) for line in mvpctl("sweep", command, "s1").out.splitlines()]
+        assert any(line.endswith("REACHED BYTES LATENCY VS INT8 N") for line in lines), lines
+        assert any(line.endswith("54.8 MB 4.21 ms 2.32x 1") for line in lines), lines
+
+
 def test_get_shows_which_tickets_win(fake: Fake, mvpctl: Mvpctl) -> None:
     spec = {
         "base": {"model": "m", "task": "sst2", "lockedMask": {}},

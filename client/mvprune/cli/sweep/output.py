@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _BAR = 30  # characters
 _SEED = "seed"
 _EXPENDABLE = ("N", "STATE", "BYTES", "ABOVE_CONSTANT")
+_SPEED = {"LATENCY": ("latency_ms", " ms"), "VS INT8": ("int8_latency_ratio", "x")}
+"""Columns of a sweep whose latency is measured: metric and unit."""
 _WORDS = {
     "WAITING_FOR_QUOTA": "waits until the project's queue has room",
     "BUDGET_USED": "the budget is used: no further job is created",
@@ -155,6 +157,7 @@ def compared(spec: SweepSpec) -> str:
 def print_front(points: Sequence[SweepPoint]) -> None:
     """The points that no other one is better than: means over seeds."""
     found = groups(outcome(point) for point in points)
+    speed = _measured_speed(points)
     names = list(dict.fromkeys(name for group in found for name in group.cell))
     primary = next((point.primary_metric for point in points if point.primary_metric), "")
     rows = [
@@ -165,12 +168,13 @@ def print_front(points: Sequence[SweepPoint]) -> None:
             _mean(group, f"delta/{primary}", "+") + _bounds(group, primary),
             _mean_percent(group),
             size(round(group.mean("bytes") or 0)),
+            *(_time(group.mean(metric), unit) for metric, unit in speed.values()),
             str(len(group.outcomes)),
         ]
         for group in found
     ]
-    heads = [name.upper() for name in names]
-    print_table(["FRONT", *heads, primary.upper() or "METRIC", "DIFFERENCE", "REACHED", "BYTES", "N"], rows)
+    heads = [*(name.upper() for name in names), primary.upper() or "METRIC"]
+    print_table(["FRONT", *heads, "DIFFERENCE", "REACHED", "BYTES", *speed, "N"], rows)
 
 
 def print_points(points: Sequence[SweepPoint]) -> None:
@@ -183,6 +187,7 @@ def print_points(points: Sequence[SweepPoint]) -> None:
         for one in group.outcomes
     }
     above = ["above_constant"] * any("above_constant" in point.metrics for point in points)
+    speed = _measured_speed(points)
     rows = [
         [
             f"{point.number}{' *' if point.optimal else ''}",
@@ -193,13 +198,14 @@ def print_points(points: Sequence[SweepPoint]) -> None:
             *(_metric(point, name, "+") for name in above),
             percent(point.accounting.density) if point.accounting else "",
             size(point.total_bytes) if point.accounting else "",
+            *(_time(point.metrics.get(metric), unit) for metric, unit in speed.values()),
             str(seeds.get(point.number, "")),
         ]
         for point in points
     ]
     heads = [name.upper() for name in names]
     measured = [primary.upper() or "METRIC", "DIFFERENCE", *(name.upper() for name in above)]
-    columns = ["#", *heads, "STATE", *measured, "REACHED", "BYTES", "N"]
+    columns = ["#", *heads, "STATE", *measured, "REACHED", "BYTES", *speed, "N"]
     print_table(columns, rows, expendable=_EXPENDABLE)
 
 
@@ -292,6 +298,14 @@ def _point_state(point: SweepPoint) -> str:
 
 def _metric(point: SweepPoint, key: str, sign: str = "") -> str:
     return f"{point.metrics[key]:{sign}.4f}" if key in point.metrics else ""
+
+
+def _measured_speed(points: Sequence[SweepPoint]) -> dict[str, tuple[str, str]]:
+    return {column: of for column, of in _SPEED.items() if any(of[0] in point.metrics for point in points)}
+
+
+def _time(value: float | None, unit: str) -> str:
+    return "" if value is None else f"{value:.3g}{unit}"
 
 
 def _mean(group: Group, metric: str, sign: str = "") -> str:
