@@ -17,6 +17,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from mvprune.artifact.config import build_config
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import read_limited
+from mvprune.artifact.generation import write_generation
 from mvprune.artifact.header import ELEMENTS_ALWAYS, VERSION
 from mvprune.artifact.structures import shrink_to
 from mvprune.common.strictjson import InvalidJson, parse_json
@@ -34,7 +35,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def write_description(folder: Path, model: Any, tokenizer: Any) -> None:
-    """Writes config.json and the tokenizer of an artifact.
+    """Writes config.json, the tokenizer and the settings of generation of an artifact.
 
     Raises:
         ArtifactError: the model is not the one that config.json describes. Whatever transformers raises on a
@@ -46,6 +47,7 @@ def write_description(folder: Path, model: Any, tokenizer: Any) -> None:
     check_tensors(read_config(folder), {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()})
     tokenizer.save_pretrained(folder)
     compact_json(folder / TOKENIZER_FILE)
+    write_generation(folder, model)
 
 
 def description(model: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from mvprune.artifact.card import CARD_FILE, Form, model_card
 from mvprune.artifact.described import check_tensors, model_without_values, read_config, write_description
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import give_usual_modes
+from mvprune.artifact.generation import GENERATION_FILE, read_generation
 from mvprune.artifact.header import open_header
 from mvprune.artifact.history import HISTORY_FILE, History
 from mvprune.artifact.manifest import (
@@ -187,6 +188,7 @@ def load(
     shrink_to(model, shapes)
     model.tie_weights()
     refuse_longer_inputs(model)
+    read_generation(directory if GENERATION_FILE in listed else None, model)
     names, shared = header.names(), frozenset(header.whole_base if isinstance(base, Base) else ())
     filling = _Filling(model.float())
     replacing = replacement(model) if replacement is not None else None

@@ -38,6 +38,7 @@ _SHOWN = 200  # characters of another library's message
 TOLERANCE = 1e-4
 """How far an output may be off torch's, as a fraction of the largest."""
 _INT8 = "the metrics in the manifest are not those of the rounded model, and onnxruntime computes zeros as any weight"
+_NO_CACHE = "the graph has no cache of keys and values: each call computes all tokens of the text so far"
 
 
 def write(
@@ -68,8 +69,9 @@ def write(
     (folder / CONFIG_FILE).write_text(json.dumps(_plain_config(model), indent=2) + "\n")
     on_progress("checking it with onnxruntime")
     difference = check(model, folder / ONNX_FILE)
+    notes = (_NO_CACHE,) if model.can_generate() else ()
     if quantize is None:
-        return Written(difference, TOLERANCE)
+        return Written(difference, TOLERANCE, notes)
     on_progress("rounding it to int8")
     fp32 = (folder / ONNX_FILE).rename(folder / "fp32.onnx")
     with _refusing(model, "onnxruntime cannot round it to int8"):
@@ -80,7 +82,7 @@ def write(
         raise ArtifactError(
             f"{type(model).__name__} has no matrix that onnxruntime computes in int8; leave quantize out"
         )
-    return Written(check(model, folder / ONNX_FILE, math.inf), None, (f"int8: {rounded} products; {_INT8}",))
+    return Written(check(model, folder / ONNX_FILE, math.inf), None, (f"int8: {rounded} products; {_INT8}", *notes))
 
 
 def check(model: Any, path: Path, tolerance: float = TOLERANCE) -> float:

@@ -23,13 +23,18 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from mvprune.data.kinds.base import Task
+from mvprune.data.loading import PassageData
 from mvprune_core.base.errors import CompressionError, Reason
+from mvprune_core.tasks.base import Answer, Field, Input
 from mvprune_core.tasks.batching import IGNORED, Examples, pad_token, tokenize
 from mvprune_core.tasks.language import LanguageModelling
 from mvprune_core.tasks.losses import Loss, NextTokenCrossEntropy
 from mvprune_core.tasks.outputs import DistilledOutput, VocabularyLogits
 from mvprune_core.tasks.probes import frame, probes
 
+NEW_TOKENS = 64
+"""What is written after a text at most, unless the model's settings say otherwise."""
 _LEAST = 2  # tokens of a block: one to predict, from one before it
 _TRIAL = 16  # tokens of the trial of a model
 _TOLERANCE = 1e-5  # of the largest logit: what rounding may change
@@ -72,6 +77,14 @@ class CausalLanguageModelling(LanguageModelling):
             f"must predict a token from those before it alone, got {type(model).__name__}, which reads later ones too"
         )
 
+    @classmethod
+    def fields(cls, task: Task) -> tuple[Field, ...]:
+        return (Field("text"),)
+
+    @classmethod
+    def of_inputs(cls, task: Task, labels: tuple[str, ...], inputs: Sequence[Input]) -> CausalLanguageModelling:
+        return Continuation(PassageData(task, (), tuple(given["text"] for given in inputs)))
+
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         ids, labels = _stream(self.data.train, tokenizer, max_length)
         inputs: dict[str, list[Ids]] = {"input_ids": [], "labels": []}
@@ -94,9 +107,59 @@ class CausalLanguageModelling(LanguageModelling):
         return Examples({"input_ids": found["input_ids"]}, {}, pad_token(tokenizer), {"label": found["labels"]})
 
 
+@dataclass(frozen=True)
+class Prompts(Examples):
+    """Texts to go on from, and the tokenizer that turns what is written into text."""
+
+    tokenizer: Any = None
+
+
+@dataclass(frozen=True)
+class Continuation(CausalLanguageModelling):
+    """What a model writes after each of the validation texts, with the settings of its generation_config.json."""
+
+    def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Prompts:
+        """The last tokens of each text, at most half of `max_length`, begun as in training."""
+        begin, _ = _ends(tokenizer)
+        room = max(1, max_length - max_length // 2 - len(begin))
+        rows: list[Ids] = []
+        for encodings in tokenize(tokenizer, self.data.validation, None, add_special_tokens=False, verbose=False):
+            rows += [np.array([*begin, *row[-room:]], dtype=np.int32) for row in encodings["input_ids"]]
+        limits = [np.array([max(1, max_length - len(row))], dtype=np.int32) for row in rows]
+        return Prompts({"input_ids": rows}, {}, pad_token(tokenizer), {"limit": limits}, tokenizer=tokenizer)
+
+    def answers(
+        self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
+    ) -> list[Answer]:
+        """Each text by itself, so that no other one changes what is written."""
+        assert isinstance(examples, Prompts)  # noqa: S101 (what `validation_examples` returned)
+        writer: Any = model.eval()
+        tokenizer, settings = examples.tokenizer, writer.generation_config
+        answers = []
+        for ids, limit in zip(examples.inputs["input_ids"], examples.notes["limit"], strict=True):
+            prompt = torch.from_numpy(ids).long()[None].to(device)
+            written = writer.generate(
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                max_new_tokens=min(settings.max_new_tokens or NEW_TOKENS, int(limit[0])),
+                eos_token_id=tokenizer.eos_token_id if settings.eos_token_id is None else settings.eos_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+            )
+            text = tokenizer.decode(written[0, len(ids) :], skip_special_tokens=True)
+            answers.append({"generated_text": text})
+        return answers
+
+
 def stride_of(max_length: int) -> int:
     """Tokens by which the windows of an evaluation advance."""
     return max_length // 2
+
+
+def _ends(tokenizer: Any) -> tuple[list[int], bool]:
+    """The tokens before a text: the tokenizer's own begin tokens, or else the end-of-text token; and which it is."""
+    end = tokenizer.eos_token_id
+    begin = [number for number in frame(tokenizer)[0].tolist() if number != end]
+    return begin or [end], bool(begin)
 
 
 def _append(rows: dict[str, list[Ids]], ids: Ids, labels: Ids) -> None:
@@ -124,7 +187,8 @@ def _stream(texts: Sequence[str], tokenizer: Any, max_length: int) -> tuple[Ids,
             "the model's tokenizer must have an end-of-text token for causal-lm, got none; set eos_token in its "
             "tokenizer_config.json",
         )
-    begin = [number for number in frame(tokenizer)[0].tolist() if number != end]
+    begin, is_own = _ends(tokenizer)
+    begin = begin if is_own else []
     parts = [[] if begin else [end]]
     for encodings in tokenize(tokenizer, texts, None, add_special_tokens=False, verbose=False):
         parts += [[*begin, *row, end] for row in encodings["input_ids"]]
