@@ -1,7 +1,7 @@
 """Every block of the documents that a reader would type, page by page, against a real server.
 
-The trainer of its workers is a stand-in that copies a real artifact. The quickstart starts a server of its own, which
-trains. `exempt.py` lists what cannot run here.
+The trainer of its workers is a stand-in that copies a real artifact. The quickstart and the page on decoders start
+servers of their own, which train. `exempt.py` lists what cannot run here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .material import MODELS, Jobs, file_of, write_data, write_model
 from .names import BEFORE, INSTEAD, Names, before
 from .session import Reader, Wrong
 
-REAL = "docs/quickstart.md"  # its server trains
+REAL = ("docs/quickstart.md", "docs/generation.md")  # their servers train
 STAND_IN = Path(__file__).parents[1] / "sweep_stand_in"
 FOLDERS = ("docs", "contributing", "deploy", "research")
 PAGES = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in sorted(ROOT.glob(f"{folder}/**/*.md")))]
@@ -111,7 +111,7 @@ def test_every_block_runs_and_prints_what_is_shown(
     for name in ("my-model", "another-model"):  # other pages have not sent the same
         config = json.loads((walk / name / "config.json").read_text())
         (walk / name / "config.json").write_text(json.dumps(config | {"of": f"{page} {name}"}))
-    environment = environment_of(place, tmp_path, own_server=own_server, stand_in=page != REAL)
+    environment = environment_of(place, tmp_path, own_server=own_server, stand_in=page not in REAL)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(walk)
