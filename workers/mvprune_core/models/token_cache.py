@@ -42,7 +42,8 @@ def cached_examples(
     make = objective.training_examples if split == "train" else objective.validation_examples
     key = identity(
         [data.task.name, data.fingerprint, split, max_length],
-        [tokenizer, class_names(loaded.config), loaded.config.problem_type],
+        [tokenizer, getattr(loaded.tokenizer, "chat_template", None)],
+        [class_names(loaded.config), loaded.config.problem_type],
         loaded.config.is_encoder_decoder and loaded.config.eos_token_id,  # see `Classification`
     )
     return unpack(cache.tensors(_KIND, key, lambda: pack(make(loaded.tokenizer, loaded.config, max_length))))

@@ -10,6 +10,11 @@ In evaluation, windows of `max_length` tokens advance by half of that. Each toke
 first window that has it, end-of-text tokens too; begin tokens and unknown tokens do not count. Its context is what the
 window has before it: in the first window all of the stream before it, in later ones at least half of a window. Tokens
 of an earlier text are context too. Perplexity is exp of the mean loss of the tokens that count.
+
+Pairs of a prompt and an answer are examples by themselves: the prompt, then the answer with the end-of-text token after
+it, whose tokens alone are predicted and count. The prompt is written by the tokenizer's chat template as a user's
+message, the answer as the assistant's; without a template a line end separates the two. Of a pair longer than
+`max_length` the first tokens of the prompt are left out, and where the answer alone is, its last ones too.
 """
 
 from __future__ import annotations
@@ -86,6 +91,9 @@ class CausalLanguageModelling(LanguageModelling):
         return Continuation(PassageData(task, (), tuple(given["text"] for given in inputs)))
 
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        if self.data.train_answers:
+            pairs = _pairs(self.data.train, self.data.train_answers, tokenizer, max_length)
+            return Examples(pairs, {}, pad_token(tokenizer))
         ids, labels = _stream(self.data.train, tokenizer, max_length)
         inputs: dict[str, list[Ids]] = {"input_ids": [], "labels": []}
         for start in range(0, len(ids), max_length):
@@ -94,6 +102,9 @@ class CausalLanguageModelling(LanguageModelling):
         return Examples(inputs, {}, pad_token(tokenizer))
 
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
+        if self.data.validation_answers:
+            pairs = _pairs(self.data.validation, self.data.validation_answers, tokenizer, max_length)
+            return Examples({"input_ids": pairs["input_ids"]}, {}, pad_token(tokenizer), {"label": pairs["labels"]})
         ids, labels = _stream(self.data.validation, tokenizer, max_length)
         found: dict[str, list[Ids]] = {"input_ids": [], "labels": []}
         counted = 0
@@ -155,6 +166,59 @@ def stride_of(max_length: int) -> int:
     return max_length // 2
 
 
+def _unknown(tokenizer: Any) -> set[int]:
+    return {tokenizer.unk_token_id} - {tokenizer.eos_token_id, None}  # GPT-2's unknown token is its end of text
+
+
+def _checked_end(tokenizer: Any, max_length: int) -> int:
+    """The end-of-text token. Raises what `_stream` does of it and of `max_length`."""
+    if max_length < _LEAST:
+        raise ValueError(f"training.max_length must be at least {_LEAST} for causal-lm, got {max_length}")
+    if tokenizer.eos_token_id is None:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            "the model's tokenizer must have an end-of-text token for causal-lm, got none; set eos_token in its "
+            "tokenizer_config.json",
+        )
+    return int(tokenizer.eos_token_id)
+
+
+def _pairs(prompts: Sequence[str], answers: Sequence[str], tokenizer: Any, max_length: int) -> dict[str, list[Ids]]:
+    """Rows of prompts and answers, and their labels: the tokens of the answers, and the end-of-text token."""
+    end = _checked_end(tokenizer, max_length)
+    rows: dict[str, list[Ids]] = {"input_ids": [], "labels": []}
+    for prompt, answer in zip(prompts, answers, strict=True):
+        before = prompt_ids(tokenizer, prompt)
+        after = [*tokenizer(answer, add_special_tokens=False, verbose=False)["input_ids"], end][: max_length - 1]
+        before = before[-(max_length - len(after)) :]
+        ids = np.array([*before, *after], dtype=np.int32)
+        labels = np.where(np.isin(ids, [*_unknown(tokenizer)]), np.int32(IGNORED), ids)
+        labels[: len(before)] = IGNORED
+        _append(rows, ids, labels)
+    return rows
+
+
+def prompt_ids(tokenizer: Any, prompt: str) -> list[int]:
+    """The tokens of a prompt, up to where its answer begins.
+
+    Raises:
+        CompressionError: INVALID_MODEL, the chat template does not take it.
+    """
+    if tokenizer.chat_template is not None:
+        message = [{"role": "user", "content": prompt}]
+        try:
+            written = tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
+        except Exception as error:  # a template is a program that may raise anything
+            raise CompressionError(
+                Reason.INVALID_MODEL,
+                "the chat template of the model's tokenizer must take a user's message, got "
+                f"{type(error).__name__}: {error!s:.200}; correct it, or remove it",
+            ) from error
+        return list(tokenizer(written, add_special_tokens=False, verbose=False)["input_ids"])
+    begin, _ = _ends(tokenizer)
+    return [*begin, *tokenizer(f"{prompt}\n", add_special_tokens=False, verbose=False)["input_ids"]]
+
+
 def _ends(tokenizer: Any) -> tuple[list[int], bool]:
     """The tokens before a text: the tokenizer's own begin tokens, or else the end-of-text token; and which it is."""
     end = tokenizer.eos_token_id
@@ -178,23 +242,14 @@ def _stream(texts: Sequence[str], tokenizer: Any, max_length: int) -> tuple[Ids,
             the texts.
         ValueError: `max_length` is too short.
     """
-    if max_length < _LEAST:
-        raise ValueError(f"training.max_length must be at least {_LEAST} for causal-lm, got {max_length}")
-    end = tokenizer.eos_token_id
-    if end is None:
-        raise CompressionError(
-            Reason.INVALID_MODEL,
-            "the model's tokenizer must have an end-of-text token for causal-lm, got none; set eos_token in its "
-            "tokenizer_config.json",
-        )
+    end = _checked_end(tokenizer, max_length)
     begin, is_own = _ends(tokenizer)
     begin = begin if is_own else []
     parts = [[] if begin else [end]]
     for encodings in tokenize(tokenizer, texts, None, add_special_tokens=False, verbose=False):
         parts += [[*begin, *row, end] for row in encodings["input_ids"]]
     ids: Ids = np.concatenate([np.array(part, dtype=np.int32) for part in parts])
-    unknown = {tokenizer.unk_token_id} - {end, None}  # GPT-2's unknown token is its end of text
-    labels = np.where(np.isin(ids, [*begin, *unknown]), np.int32(IGNORED), ids)
+    labels = np.where(np.isin(ids, [*begin, *_unknown(tokenizer)]), np.int32(IGNORED), ids)
     if not ((labels != IGNORED) & (labels != end)).any():
         raise CompressionError(Reason.INVALID_DATASET, "the texts have no token that the model's tokenizer knows")
     return ids, labels

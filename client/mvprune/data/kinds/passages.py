@@ -29,17 +29,22 @@ class PassageData(Reading):
         task: the task.
         train: texts to train on, in their order.
         validation: texts to evaluate on.
+        train_answers: where the texts are prompts, what is to follow each of them; () where they are not.
+        validation_answers: the same of the texts to evaluate on.
     """
 
     task: Task
     train: tuple[str, ...]
     validation: tuple[str, ...]
+    train_answers: tuple[str, ...] = ()
+    validation_answers: tuple[str, ...] = ()
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of both splits."""
         digest = hashlib.sha256()
-        for split in (self.train, self.validation):
+        answers = (self.train_answers, self.validation_answers) if self.validation_answers else ()
+        for split in (self.train, self.validation, *answers):
             digest.update(json.dumps(split, ensure_ascii=False, separators=(",", ":")).encode())
         return digest.hexdigest()
 
@@ -52,11 +57,13 @@ class Passages:
         path: the file, or the name of the data set.
         texts: none of them blank.
         read: the column, in words; "" where there are none.
+        answers: where the texts are prompts, what is to follow each of them.
     """
 
     path: Path | str
     texts: tuple[str, ...]
     read: str = ""
+    answers: tuple[str, ...] = ()
 
 
 class OfPassages(Kind[Passages], ABC):

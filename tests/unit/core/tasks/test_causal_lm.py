@@ -202,6 +202,59 @@ def test_tokenizers_and_texts_that_will_not_do(
         of("good").training_examples(words, None, 1)
 
 
+def of_pairs(*pairs: tuple[str, str]) -> Any:
+    prompts, answers = zip(*pairs, strict=True)
+    return objective_for(PassageData(get_task("causal-lm"), prompts, prompts, answers, answers))
+
+
+TEMPLATE = "{% for message in messages %}word1 {{ message['content'] }} {% endfor %}word2"
+
+
+@pytest.mark.parametrize("template", [None, TEMPLATE])
+def test_only_the_tokens_of_an_answer_are_learned(words: PreTrainedTokenizerFast, template: str | None) -> None:
+    words.chat_template = template
+    one, two, good, bad, end = words.convert_tokens_to_ids(["word1", "word2", "good", "bad", "[SEP]"])
+    before = [end, good] if template is None else [one, good, two]
+    objective = of_pairs(("good", "bad bad"), ("good", "unseen bad"))
+    examples = objective.training_examples(words, None, 16)
+    assert [row[: len(before)] for row in rows(examples)] == [before] * 2
+    assert rows(examples)[0] == [*before, bad, bad, end]
+    hidden = [IGNORED] * len(before)
+    assert rows(examples, "labels") == [[*hidden, bad, bad, end], [*hidden, IGNORED, bad, end]]
+    assert rows(objective.validation_examples(words, None, 16), "note") == rows(examples, "labels")
+
+
+def test_the_begin_of_a_long_prompt_and_the_end_of_a_long_answer_are_left_out(words: PreTrainedTokenizerFast) -> None:
+    good, bad, great, end = words.convert_tokens_to_ids(["good", "bad", "great", "[SEP]"])
+    objective = of_pairs(("good bad", "great"), ("bad", "good " * 9))
+    examples = objective.training_examples(words, None, 3)
+    assert rows(examples) == [[bad, great, end], [bad, good, good]]
+    assert rows(examples, "labels") == [[IGNORED, great, end], [IGNORED, good, good]]
+
+
+def test_perplexity_of_answers_is_that_of_a_loop_by_hand(words: PreTrainedTokenizerFast) -> None:
+    model, pairs = gpt2().eval(), [("good word1", "bad"), ("word2", "great word3 word4"), ("bad", "poor word5")]
+    objective = of_pairs(*pairs)
+    examples = objective.validation_examples(words, None, 16)
+    found = objective.measure(objective.predict(model, examples, CPU))
+    losses: list[float] = []
+    for prompt, answer in pairs:
+        before = words(f"[SEP] {prompt}")["input_ids"]
+        after = words(f"{answer} [SEP]")["input_ids"]
+        with torch.no_grad():
+            said: Any = model(torch.tensor([[*before, *after]]))
+        scores = said.logits[0].log_softmax(-1)
+        losses += [-float(scores[len(before) - 1 + place, token]) for place, token in enumerate(after)]
+    assert found["perplexity"] == pytest.approx(math.exp(np.mean(losses)), rel=1e-5)
+
+
+def test_a_template_that_takes_no_message_is_refused(words: PreTrainedTokenizerFast) -> None:
+    words.chat_template = "{{ raise_exception('a system message is needed') }}"
+    with pytest.raises(CompressionError, match=r"chat template .* must take a user's message, .*is needed") as raised:
+        of_pairs(("good", "bad")).training_examples(words, None, 16)
+    assert raised.value.reason is Reason.INVALID_MODEL
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 def test_compresses_and_goes_on(tmp_path: Path, words: PreTrainedTokenizerFast, tied: bool) -> None:
