@@ -42,7 +42,7 @@ pictures: setup ## run the demo, write the text and the pictures that the README
 	@$(BIN)/python scripts/pictures.py
 
 # In order of folders: those whose few tests take longest come first. What make tells its own recipes is not for tests.
-PYTEST := MAKEFLAGS= OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+PYTEST := MAKEFLAGS= OMP_NUM_THREADS=1 TMPDIR=$$(scripts/test_folder.sh) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: run-tests
 run-tests: lint proto-check helm $(COMPILED)
