@@ -101,10 +101,13 @@ def test_the_artifact_has_the_scale_of_the_data(model_folder: Path, data: Classi
     assert np.all((values > 3e6) & (values < 8e6))
     result.save(tmp_path / "artifact")
     loaded = load(tmp_path / "artifact")
-    np.testing.assert_array_equal(outputs(loaded, result), values)
+    np.testing.assert_allclose(outputs(loaded, result), values, rtol=1e-6)
     loaded.save_pretrained(tmp_path / "plain")
     plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "plain")
-    np.testing.assert_array_equal(outputs(plain, result), values)
+    np.testing.assert_allclose(outputs(plain, result), values, rtol=1e-6)
+    for name, value in result.model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value)
+        assert torch.equal(plain.state_dict()[name], value)
 
 
 def test_a_fine_tuned_model_and_a_named_teacher_keep_their_values(

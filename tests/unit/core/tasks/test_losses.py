@@ -1,4 +1,6 @@
-"""The core's losses are those of transformers' models, and their gradients, bit for bit."""
+"""The core's losses are those of transformers' models, and their gradients.
+
+They are not compared bit for bit: some processors' products depend on where in memory the factors lie."""
 
 from __future__ import annotations
 
@@ -71,7 +73,6 @@ def test_the_loss_is_the_models_own(
         with torch.autocast("cpu", precision, enabled=precision is not torch.float32):
             own = learned(model, model(**INPUTS, **labels).loss)
             core = learned(model, loss(model(**INPUTS), labels))
-        assert len(own) == len(core)
-        assert all(map(torch.equal, own, core)), name
+        torch.testing.assert_close(core, own, msg=lambda text, name=name: f"{name}: {text}")  # type: ignore[misc]
         compared += 1
     assert compared > 15
