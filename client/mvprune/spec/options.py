@@ -195,7 +195,8 @@ class ArtifactOptions(TypedDict, total=False):
             int4 have per-row scales; default: fp16; with target_bytes fp16, int8 or int4.
         embedding_dtype: how the artifact stores every other matrix, such as the embeddings; int4 has a scale for 64
             weights, and int8 for small matrices: positions, token types, pooler and head; default: int8 where the
-            metric loses at most 0.1 points by it, at least for the words, else fp16.
+            metric loses at most 0.1 points by it, at least for the words, else fp16; with start_from as in its
+            artifact.
         activations: how the sparse runtime is to compute; int8 rounds inputs and weights of the blocks' linear
             layers: training simulates it at the target density, metrics are those of the rounded model, and it is
             the default of those that run the artifact; default: fp32.

@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.unit.core.test_resume import StopIn, same
 
+from mvprune.artifact.header import open_header
 from mvprune.data.loading import ClassificationData
 from mvprune_core import (
     OBERT,
@@ -22,6 +23,7 @@ from mvprune_core import (
     Training,
     compress,
 )
+from mvprune_core.runs import quantized
 
 QUICK: dict[str, Any] = {
     "training": Training(max_steps=20, batch_size=32, learning_rate=5e-3),
@@ -86,16 +88,14 @@ def test_a_model_whose_layers_are_reconstructed_goes_on_at_a_lower_learning_rate
 def test_the_gradients_of_obert_leave_out_what_was_pruned_before(
     model_folder: Path, data: ClassificationData, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mvprune_core.methods import obert
+    seen, scores = list[tuple[int, int]](), OBERT._scores
 
-    seen, scores = list[tuple[int, int]](), obert._scores
-
-    def spy(matrix: Any, together: int) -> torch.Tensor:
-        found = scores(matrix, together)
+    def spy(method: OBERT, matrix: Any, together: int) -> torch.Tensor:
+        found = scores(method, matrix, together)
         seen.append((int(torch.isneginf(found).sum()), int((~matrix.kept).sum())))
         return found
 
-    monkeypatch.setattr(obert, "_scores", spy)
+    monkeypatch.setattr(OBERT, "_scores", spy)
     compress(model_folder, data, method=METHODS[1], density=0.1, start_from=str(start), **STILL)
     assert seen
     assert all(left_out == removed for left_out, removed in seen)
@@ -109,6 +109,30 @@ def test_the_tokens_of_a_trimmed_vocabulary_come_back_from_the_model(
     compress(model_folder, data, density=0.4, **options).save(tmp_path / "trimmed")
     again = compress(model_folder, data, density=0.2, start_from=str(tmp_path / "trimmed"), **options)
     assert again.accounting.density == pytest.approx(0.2, abs=0.002)
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"), [([True], {"I8"}), ([False, True], {"I8", "F16"}), ([False, False], {"F16"})]
+)
+def test_embeddings_are_stored_as_those_of_the_start_without_being_measured_again(
+    model_folder: Path,
+    data: ClassificationData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[bool],
+    expected: set[str],
+) -> None:
+    given, options = iter(answers), QUICK | {"embedding_dtype": None}
+    monkeypatch.setattr(quantized, "is_worth_it", lambda *_: next(given))  # it is asked no more for the second run
+    compress(model_folder, data, method=METHODS[0], density=0.4, **options).save(tmp_path / "start")
+    options |= {"start_from": str(tmp_path / "start")}
+    result = compress(model_folder, data, method=METHODS[0], density=0.2, **options)
+    result.save(tmp_path / "next")
+    for folder in ("start", "next"):
+        packed = open_header(tmp_path / folder / "weights.safetensors").packed
+        assert {tensor.dtype for name, tensor in packed.items() if "_embeddings." in name} == expected
+    measured = _state(tmp_path / "next")
+    assert all(torch.equal(value, measured[name]) for name, value in result.model.state_dict().items())
 
 
 def test_other_classes_get_a_new_head(model_folder: Path, data: ClassificationData, start: Path) -> None:

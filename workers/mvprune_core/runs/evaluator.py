@@ -21,7 +21,7 @@ from mvprune_core.models.loading import Loaded
 from mvprune_core.runs.divergence import sample
 from mvprune_core.runs.measurements import Measurement, Measurements
 from mvprune_core.runs.plateau import above_constant, notes_on_loss, notes_on_result, what_helps
-from mvprune_core.runs.quantized import fit_target, quantize_embeddings
+from mvprune_core.runs.quantized import fit_target, quantize_embeddings, round_matrices
 from mvprune_core.runs.resolved import ResolvedRun
 from mvprune_core.runs.stages import Baseline, FinalModel, Trained
 from mvprune_core.tasks.base import counted
@@ -116,20 +116,26 @@ class Evaluator:
     def evaluate_stored(
         self, final: FinalModel, others: Callable[[FinalModel, Measurement], int]
     ) -> tuple[FinalModel, Measurement]:
-        """The final model as it is stored, and its evaluation: fitted into the target size, or with embeddings in int8
-        if these may be and cost nearly nothing.
+        """The final model as it is stored, and its evaluation: fitted into the target size, with embeddings as those
+        of the artifact that pruning went on from, or in int8 if these may be and cost nearly nothing.
 
         Args:
             final: the model.
             others: gives the bytes of all files of its artifact but the weights.
         """
         run = self.resolved
+        start, is_open = run.start, run.spec.embedding_dtype is None and run.spec.target_bytes is None
+        if start is not None and start.coding is not None and is_open and not run.settings.train_embeddings:
+            is_open = False  # they are the same, and small differences of the metric would decide again
+            coding = replace(final.coding, embeddings=start.coding.embeddings, others=start.coding.others)
+            round_matrices(final, coding, run.base)
+            final = replace(final, coding=coding)
         measured, notes = self.evaluate(final)
         if run.spec.target_bytes is not None:
             size = self.group.broadcast(others(final, measured) if self.group.rank == 0 else 0)
             final, measured, chosen = fit_target(final, measured, run, self._remeasure, self._outputs, size)
             self.notes.add(*chosen)
-        elif run.spec.embedding_dtype is None:
+        elif is_open:
             final, measured, chosen = quantize_embeddings(final, measured, run, self._remeasure)
             self.notes.add(*chosen)
         self.callback.on_evaluate("pruning", final.steps, measured.metrics)

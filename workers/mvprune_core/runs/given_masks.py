@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mvprune.artifact import ArtifactError, load
+from mvprune.artifact import WEIGHTS_FILE, ArtifactError, Coding, Values, load
 from mvprune.artifact.card import CARD_FILE
 from mvprune.artifact.coding import MOST_ZEROS
+from mvprune.artifact.header import open_header
 from mvprune.artifact.masks import is_artifact
+from mvprune.artifact.parts import EMBEDDINGS, is_small, part_of
 from mvprune.artifact.report.page import REPORT_FILE
 from mvprune.common.blocks import without_number
 from mvprune_core.base.errors import CompressionError, Reason
@@ -44,6 +46,8 @@ class GivenMask:
         masks: by the name of the weight; bool.
         weights: tensors that replace those of the model before training, by name.
         has_head: whether the task's head is among them.
+        coding: how its artifact stores the embeddings, in int8 or fp16; None of a mask, and of a model that is no
+            artifact.
     """
 
     source: Source
@@ -52,6 +56,7 @@ class GivenMask:
     masks: Mapping[str, Tensor]
     weights: Mapping[str, Tensor]
     has_head: bool = False
+    coding: Coding | None = None
 
 
 def find_mask(model: str | Path | Source, revision: str | None) -> Source:
@@ -162,7 +167,18 @@ def load_start(
     )
     weights |= {name: found[name] for name in head} if has_head else {}
     masks = {matrix.name: matrix.mask for matrix in matrices}
-    return GivenMask(source, _digest(masks, weights), kept / total, masks, weights, has_head)
+    coding = _coding(source.folder) if is_artifact(source.folder) else None
+    return GivenMask(source, _digest(masks, weights), kept / total, masks, weights, has_head, coding)
+
+
+def _coding(folder: Path) -> Coding | None:
+    """How an artifact stores its embeddings, if it is one of the ways between which a run chooses."""
+    packed = open_header(folder / WEIGHTS_FILE).packed
+    small = {tensor.dtype for name, tensor in packed.items() if is_small(name)}
+    words = {tensor.dtype for name, tensor in packed.items() if part_of(name) == EMBEDDINGS and not is_small(name)}
+    if words == {"I8"}:
+        return Coding(embeddings=Values.INT8, others=Values.FP16 if "F16" in small else None)
+    return Coding(embeddings=Values.FP16) if words == {"F16"} else None
 
 
 def _model(source: Source, option: str, objective: Objective, seed: int) -> nn.Module:
