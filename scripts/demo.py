@@ -24,7 +24,7 @@ from mvprune.cli.shared.exit import ExitCode
 
 FOLDER = Path(".demo").resolve()
 BIN = Path(sys.executable).parent
-OPTIONS = {"--max-loss": "1.0", "--max-steps": "160", "--batch-size": "16", "--cpus": "2"}  # unless others are given
+OPTIONS = {"--max-loss": "1.0", "--max-steps": "120", "--batch-size": "16", "--cpus": "2"}  # unless others are given
 START_SECONDS = 120
 STOP_SECONDS = 30
 

@@ -86,7 +86,7 @@ def _print(found: Latency, are_own: bool) -> None:
             ("linear layers", ", ".join(f"{count} {backend}" for backend, count in found.layers.items())),
             ("kernel", found.isa or "none"),
             ("activations", found.activations + ", as the artifact says" * (are_own and found.activations != "fp32")),
-            ("difference", f"{found.difference:.2g} of the largest output"),
+            ("difference", f"{found.difference:.2g} of the largest output (of 1 if that is smaller)"),
             ("not sparse", found.reason),
             ("not int8", found.activations_reason),
             *((f"no {_RIVALS[one.name]}", one.reason) for one in found.rivals),

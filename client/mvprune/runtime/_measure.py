@@ -42,7 +42,7 @@ class Latency:
         activations: int8 if a layer uses them, else fp32.
         activations_reason: why no layer uses the requested int8 activations, "" if one does.
         difference: the largest difference of an output (a logit) to the dense model's, as a fraction of the largest
-            output.
+            output, or of 1 if that is smaller.
         layers: the number of linear layers by backend: kernel, int8, csr, dense.
         dense_bytes: memory of all parameters and buffers.
         sparse_bytes: the same for the sparse model, including compressed weights.
@@ -180,8 +180,7 @@ def model_bytes(model: nn.Module) -> int:
 
 
 def _difference(found: Tensor, wanted: Tensor) -> float:
-    largest = wanted.abs().max()
-    return float((found - wanted).abs().max() / largest) if largest else 0.0
+    return float((found - wanted).abs().max() / wanted.abs().max().clamp_min(1.0))
 
 
 def _example(model: Any, batch: int, tokens: int) -> dict[str, Tensor]:
