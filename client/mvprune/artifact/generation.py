@@ -25,8 +25,8 @@ def write_generation(folder: Path, model: Any) -> None:
     other libraries are left out. Nothing is written for other models."""
     if model.can_generate():
         content = {"pad_token_id": model.config.pad_token_id} | json.loads(model.generation_config.to_json_string())
-        content = _known(content)
-        (folder / GENERATION_FILE).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        text = json.dumps(_known(content), indent=2, sort_keys=True) + "\n"
+        (folder / GENERATION_FILE).write_text(text, encoding="utf-8")
 
 
 def read_generation(folder: Path | None, model: Any) -> None:
@@ -41,24 +41,24 @@ def read_generation(folder: Path | None, model: Any) -> None:
     """
     if not model.can_generate():
         return
-    if folder is not None:
-        try:
-            content = parse_json(read_limited(folder / GENERATION_FILE, _LARGEST))
-            if not isinstance(content, dict):
-                raise ValueError("must be a JSON object")
-            with TemporaryDirectory(prefix="mvprune-") as scratch:
-                # What is read from a file may be saved again though transformers finds that settings do not go
-                # together, as in many published ones.
-                (Path(scratch) / GENERATION_FILE).write_text(json.dumps(_known(content)), encoding="utf-8")
-                model.generation_config = GenerationConfig.from_pretrained(scratch, local_files_only=True)
-        except ArtifactError:
-            raise
-        except (OSError, InvalidJson) as error:
-            raise ArtifactError(f"{GENERATION_FILE}: {error}") from error
-        except Exception as error:  # whatever the class raises on settings that make no sense
-            raise ArtifactError(f"{GENERATION_FILE}: must be settings of generation, got {error!r:.300}") from error
-    else:
+    if folder is None:
         model.generation_config.use_cache = True  # config.json says no, for training
+        return
+    try:
+        content = parse_json(read_limited(folder / GENERATION_FILE, _LARGEST))
+        if not isinstance(content, dict):
+            raise ValueError("must be a JSON object")
+        with TemporaryDirectory(prefix="mvprune-") as scratch:
+            # What is read from a file may be saved again though transformers finds that settings do not go
+            # together, as in many published ones.
+            (Path(scratch) / GENERATION_FILE).write_text(json.dumps(_known(content)), encoding="utf-8")
+            model.generation_config = GenerationConfig.from_pretrained(scratch, local_files_only=True)
+    except ArtifactError:
+        raise
+    except (OSError, InvalidJson) as error:
+        raise ArtifactError(f"{GENERATION_FILE}: {error}") from error
+    except Exception as error:  # whatever the class raises on settings that make no sense
+        raise ArtifactError(f"{GENERATION_FILE}: must be settings of generation, got {error!r:.300}") from error
 
 
 def _known(content: dict[str, Any]) -> dict[str, Any]:

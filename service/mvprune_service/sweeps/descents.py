@@ -106,8 +106,8 @@ def with_steps(spec: sweep_pb2.SweepSpec, combinations: Iterable[Mapping[str, An
     return (
         f"descent with {' and '.join(methods)}: a dense model ({steps:,} steps, none if it is fine-tuned already), "
         f"then at most {densities} densities of {Stage('rung', 1).steps(steps):,} steps, each from the result of the "
-        f"one before, until {descent.MISSES} in a row miss, and {steps:,} steps from the dense model for one that "
-        f"misses by little: at most {descent.most_steps(densities, steps):,} steps{each}"
+        f"one before, until {descent.MISSES} in a row miss, and {steps:,} steps from the dense model for up to "
+        f"{descent.MISSES} that miss by little: at most {descent.most_steps(densities, steps):,} steps{each}"
     )
 
 

@@ -124,10 +124,8 @@ class Evaluator:
             others: gives the bytes of all files of its artifact but the weights.
         """
         run = self.resolved
-        start, is_open = run.start, run.spec.embedding_dtype is None and run.spec.target_bytes is None
-        if start is not None and start.coding is not None and is_open and not run.settings.train_embeddings:
-            is_open = False  # they are the same, and small differences of the metric would decide again
-            coding = replace(final.coding, embeddings=start.coding.embeddings, others=start.coding.others)
+        if (start := run.coding_of_start) is not None:
+            coding = replace(final.coding, embeddings=start.embeddings, others=start.others)
             round_matrices(final, coding, run.base)
             final = replace(final, coding=coding)
         measured, notes = self.evaluate(final)
@@ -135,7 +133,7 @@ class Evaluator:
             size = self.group.broadcast(others(final, measured) if self.group.rank == 0 else 0)
             final, measured, chosen = fit_target(final, measured, run, self._remeasure, self._outputs, size)
             self.notes.add(*chosen)
-        elif is_open:
+        elif run.spec.embedding_dtype is None and start is None:
             final, measured, chosen = quantize_embeddings(final, measured, run, self._remeasure)
             self.notes.add(*chosen)
         self.callback.on_evaluate("pruning", final.steps, measured.metrics)

@@ -161,6 +161,15 @@ class ResolvedRun(Request):
         """The teacher, if it is not the dense baseline."""
         return self.teacher.model if self.teacher and isinstance(self.teacher.model, Source) else None
 
+    @property
+    def coding_of_start(self) -> Coding | None:
+        """How the artifact that pruning goes on from stores the embeddings, if the result's are to be stored so. They
+        are the same, and small differences of the metric would decide again."""
+        is_asked = self.spec.embedding_dtype is not None or self.spec.target_bytes is not None
+        if self.start is None or is_asked or self.settings.train_embeddings:
+            return None
+        return self.start.coding
+
     def used(self, coding: Coding, *, trimmed: bool) -> Spec:
         """The spec with every option that was used.
 

@@ -12,9 +12,9 @@ window has before it: in the first window all of the stream before it, in later 
 of an earlier text are context too. Perplexity is exp of the mean loss of the tokens that count.
 
 Pairs of a prompt and an answer are examples by themselves: the prompt, then the answer with the end-of-text token after
-it, whose tokens alone are predicted and count. The prompt is written by the tokenizer's chat template as a user's
+it. Only the answer's tokens are predicted and count. The prompt is written by the tokenizer's chat template as a user's
 message, the answer as the assistant's; without a template a line end separates the two. Of a pair longer than
-`max_length` the first tokens of the prompt are left out, and where the answer alone is, its last ones too.
+`max_length` the first tokens of the prompt are left out, and if the answer is longer than that, its last ones too.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class CausalLanguageModelling(LanguageModelling):
         if config.is_encoder_decoder:  # transformers would take its decoder, and leave matrices without a use in it
             raise CompressionError(
                 Reason.UNSUPPORTED_ARCHITECTURE,
-                f"the model must be a decoder alone for {self.kind}, got {config.model_type}, which has an encoder; "
+                f"the model must be a decoder for {self.kind}, got {config.model_type}, which has an encoder; "
                 f"give {self.suggestion}",
             )
 
@@ -78,9 +78,7 @@ class CausalLanguageModelling(LanguageModelling):
             logits = model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[:, :-1].float()
         if (logits[0] - logits[1]).abs().max() <= _TOLERANCE * logits.abs().max():
             return ""
-        return (
-            f"must predict a token from those before it alone, got {type(model).__name__}, which reads later ones too"
-        )
+        return f"must predict a token only from those before it, got {type(model).__name__}, which reads later ones too"
 
     @classmethod
     def fields(cls, task: Task) -> tuple[Field, ...]:

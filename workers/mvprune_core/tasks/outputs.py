@@ -105,7 +105,7 @@ class VocabularyLogits(TokenLogits):
     C, and of all others together, p₀ = 1 − Σ_{i∈C} pᵢ. The student's q = softmax(s) has the same buckets, q₀ too, and
     the loss is
 
-        T² · KL(p̃ ‖ q̃),   p̃ᵢ = pᵢ^{1/T} / Σⱼ pⱼ^{1/T},   q̃ᵢ likewise,   i, j ∈ C ∪ {0},
+        T² · KL(p̃ ‖ q̃),   p̃ᵢ = pᵢ^{1/T} / Σⱼ pⱼ^{1/T},   q̃ᵢ in the same way,   i, j ∈ C ∪ {0},
 
     a mean over tokens. As pᵢ is proportional to exp(tᵢ), pᵢ^{1/T} is to exp(tᵢ / T): where each bucket is one class,
     p̃ is softmax(t / T), and the loss that of `TokenLogits`. It is 0 only where the student has the teacher's
