@@ -12,9 +12,11 @@ import torch
 from mvprune.artifact import ArtifactError
 from mvprune.data.loading import DataError
 from mvprune.runtime.kernel import Activations
+from mvprune.serving.writing import PromptRefused, Wanted
 from mvprune_core.base.errors import CompressionError
 from mvprune_core.models.artifact_loading import Opened, Runtime, open_artifact
 from mvprune_core.models.forward import padding_side
+from mvprune_core.models.writing import Writer
 from mvprune_core.tasks import Objective, objective_of_kind
 from mvprune_core.tasks.base import Field, Input
 from mvprune_core.tasks.batching import Examples, Side
@@ -29,6 +31,7 @@ class Predictor:
     Attributes:
         opened: the artifact.
         fields: the parts of an input.
+        writer: what writes the answers, where they are texts that the model writes; else None.
     """
 
     def __init__(self, opened: Opened) -> None:
@@ -41,6 +44,7 @@ class Predictor:
                 f"the artifact is for {task.kind.name}, task {task.name}: such a model is the start of another "
                 "training and answers nothing by itself"
             )
+        self.writer = Writer(opened, self._kind) if self._kind.writes else None
         self._padding_side: Side = "right"
         try:
             some = probes(opened.loaded.tokenizer, opened.max_length)  # as before the model was trained
@@ -75,11 +79,16 @@ class Predictor:
             answering: answer, its characters [start, end) in the context and score, the sum of the logits of its first
             and last token ("", 0 and 0 where the context has no answer); token classification: words, each with its
             tag and its characters [start, end) in the text; causal language modelling: generated_text, what the model
-            writes after the text.
+            writes after the text, and truncated_tokens, how many of the text's it left out, if any.
 
         Raises:
             DataError: the tokenizer drops all of the texts.
         """
+        if writer := self.writer:
+            try:
+                return [writer.write(Wanted(given["text"], is_cut=True)).prediction for given in inputs]
+            except PromptRefused as refused:
+                raise DataError("text", refused.message) from refused
         answers: list[dict[str, Any]] = [{}] * len(inputs)
         for names in dict.fromkeys(frozenset(given) for given in inputs):  # a tokenizer takes texts, or pairs of texts
             chosen = [number for number, given in enumerate(inputs) if given.keys() == names]

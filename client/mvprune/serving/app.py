@@ -1,4 +1,4 @@
-"""The HTTP application: POST /predict, GET /health, GET /."""
+"""The HTTP application: POST /predict, GET /health, GET /, and what writes text."""
 
 from __future__ import annotations
 
@@ -9,35 +9,45 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from mvprune.data.textfiles import DataError
-from mvprune.serving.batching import Batcher, ModelFailed, Overloaded, Predictor
+from mvprune.serving import generate, openai
+from mvprune.serving.batching import Batcher, Predictor
+from mvprune.serving.errors import handlers
+from mvprune.serving.events import unless_gone
+from mvprune.serving.fields import Refused
+from mvprune.serving.generations import Generations
 from mvprune.serving.hosts import HostCheck
-from mvprune.serving.requests import Limits, Refused, parse_inputs, read_body
+from mvprune.serving.requests import Limits, parse_inputs, read_body
+from mvprune.serving.writing import Writer
 
 log = logging.getLogger(__name__)
 
-_RETRY_SECONDS = 1
 _RUNTIME = ("runtime", "runtime_reason", "activations", "activations_reason")
 
 
 def application(
-    predictor: Predictor, description: Mapping[str, Any], limits: Limits, host_names: Sequence[str] = ()
+    predictor: Predictor,
+    description: Mapping[str, Any],
+    limits: Limits,
+    host_names: Sequence[str] = (),
+    writer: Writer | None = None,
 ) -> Starlette:
     """The application over a model that is loaded. Where the model stops, its `state.failed` becomes True.
 
     Args:
         predictor: what answers; it is called in one thread.
-        description: the JSON of GET /; GET /health returns its `runtime` and `activations` too, with their reasons.
+        description: the JSON of GET /; GET /health returns its `runtime` and `activations` too, with their reasons. Its
+            `model` is the name of the model for clients of OpenAI's API.
         limits: limits of requests.
         host_names: names by which clients may call the server, besides addresses and localhost.
+        writer: what answers in place of the predictor, if the answers are texts that the model writes.
     """
-    batcher = Batcher(predictor, limits.max_batch, limits.max_waiting)
+    generations = writer and Generations(writer, limits)
+    answering = generations or Batcher(predictor, limits.max_batch, limits.max_waiting)
     model: asyncio.Task[None]
 
     runtime = {name: description[name] for name in _RUNTIME if name in description}
@@ -50,7 +60,7 @@ def application(
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         nonlocal model
-        model = asyncio.create_task(batcher.run())
+        model = asyncio.create_task(answering.run())
         model.add_done_callback(ended)
         yield
         model.cancel()  # no request is left: the server has answered them all
@@ -62,62 +72,24 @@ def application(
 
     async def health(_: Request) -> JSONResponse:
         if model.done():
-            return _error(503, "", "the model has stopped")
-        return JSONResponse({"status": "ok", "waiting": batcher.waiting, **runtime})
+            raise Refused(503, "", "the model has stopped")
+        running = {"running": generations.running} if generations else {}
+        return JSONResponse({"status": "ok", "waiting": answering.waiting, **running, **runtime})
 
     async def predict(request: Request) -> JSONResponse:
         inputs, listed = parse_inputs(await read_body(request, limits), predictor.fields, limits)
-        answers = await batcher.answer(inputs)
+        answers = await unless_gone(request, answering.answer(inputs))
         return JSONResponse({"predictions": answers} if listed else answers[0])
 
+    routes = [Route("/", describe), Route("/health", health), Route("/predict", predict, methods=["POST"])]
+    if writer and generations:
+        routes += generate.routes(generations, limits)
+        routes += openai.routes(writer, generations, limits, str(description["model"]))
     made = Starlette(
-        routes=[
-            Route("/", describe),
-            Route("/health", health),
-            Route("/predict", predict, methods=["POST"]),
-        ],
-        exception_handlers={
-            Refused: _refused,
-            DataError: _unreadable,
-            Overloaded: _overloaded,
-            HTTPException: _http_error,
-            ModelFailed: _failed,
-            ClientDisconnect: _gone,
-        },
+        routes=routes,
+        exception_handlers=handlers([route.path for route in routes]),
         middleware=[Middleware(HostCheck, names=host_names)],
         lifespan=lifespan,
     )
     made.state.failed = False
     return made
-
-
-def _error(status: int, field: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": {"field": field, "message": message}}, status, dict(headers or {}))
-
-
-async def _refused(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refused)  # noqa: S101 (what it is registered for)
-    return _error(error.status, error.field, error.message)
-
-
-async def _unreadable(_: Request, error: Exception) -> JSONResponse:
-    field, message = str(error).split(": ", maxsplit=1)
-    return _error(422, field, message)
-
-
-async def _overloaded(_: Request, error: Exception) -> JSONResponse:
-    return _error(503, "", "too many inputs are waiting; try again", {"Retry-After": str(_RETRY_SECONDS)})
-
-
-async def _http_error(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)  # noqa: S101
-    allowed = "GET /, GET /health and POST /predict are there"
-    return _error(error.status_code, "", f"{error.detail}: {allowed}", error.headers)
-
-
-async def _gone(_: Request, error: Exception) -> Response:
-    return Response(status_code=400)  # for nobody: the connection is closed
-
-
-async def _failed(_: Request, error: Exception) -> JSONResponse:
-    return _error(500, "", "the model failed on this request; the log of the server has the details")

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from mvprune.common.excerpts import listed
-from mvprune.common.strictjson import InvalidJson, parse_json
-from mvprune.common.suggestions import must_be_one_of
-from mvprune.data.tables import is_writable
 from mvprune.serving.batching import Field, Input
+from mvprune.serving.fields import Refused, check_names, check_text, kind_of, parse_object, path_of
+from mvprune.serving.writing import MAX_NEW_TOKENS, MAX_SECONDS
 
 BATCH_FIELD = "inputs"
 JSON = "application/json"
@@ -28,6 +27,9 @@ class Limits:
         max_waiting: inputs of all requests that wait for the model.
         max_connections: that are open at a time.
         read_seconds: from the first byte of a request to its last.
+        max_new_tokens: that a text may have which a model writes.
+        max_generations: texts that are written at a time.
+        generation_seconds: from a text's first token to its last.
     """
 
     max_bytes: int = 1 << 20
@@ -36,20 +38,9 @@ class Limits:
     max_waiting: int = 64
     max_connections: int = 512
     read_seconds: float = 10.0
-
-
-class Refused(Exception):
-    """A request that cannot be answered.
-
-    Attributes:
-        status: of the HTTP answer.
-        field: the part of the body that is wrong, as in inputs[2].text; "" for all of it.
-        message: the rule and the value.
-    """
-
-    def __init__(self, status: int, field: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.field, self.message = status, field, message
+    max_new_tokens: int = MAX_NEW_TOKENS
+    max_generations: int = 4
+    generation_seconds: float = MAX_SECONDS
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -82,18 +73,13 @@ def parse_inputs(body: bytes, fields: Sequence[Field], limits: Limits) -> tuple[
     Raises:
         Refused: 400, the body is not JSON; 413, there are too many inputs or too long texts; 422, a field is wrong.
     """
-    try:
-        content = parse_json(body)
-    except InvalidJson as error:
-        raise Refused(400, "", f"the body must be JSON: {str(error).removeprefix('invalid JSON: ')}") from error
-    if not isinstance(content, dict):
-        raise Refused(422, "", f"the body must be an object, got {_kind(content)}")
+    content = parse_object(body)
     if BATCH_FIELD not in content:
         return [_input(content, "", fields, limits)], False
-    _check_names(content, "", [BATCH_FIELD])
+    check_names(content, "", [BATCH_FIELD])
     inputs = content[BATCH_FIELD]
     if not isinstance(inputs, list) or not inputs:
-        found = "an empty list" if inputs == [] else _kind(inputs)
+        found = "an empty list" if inputs == [] else kind_of(inputs)
         raise Refused(422, BATCH_FIELD, f"must be a list of 1 to {limits.max_batch} objects, got {found}")
     if len(inputs) > limits.max_batch:
         raise Refused(413, BATCH_FIELD, f"must have at most {limits.max_batch} inputs, got {len(inputs):,}")
@@ -103,41 +89,12 @@ def parse_inputs(body: bytes, fields: Sequence[Field], limits: Limits) -> tuple[
 def _input(given: object, place: str, fields: Sequence[Field], limits: Limits) -> Input:
     names = [field.name for field in fields]
     if not isinstance(given, Mapping):
-        raise Refused(422, place, f"must be an object with {listed(names)}, got {_kind(given)}")
-    _check_names(given, place, names)
+        raise Refused(422, place, f"must be an object with {listed(names)}, got {kind_of(given)}")
+    check_names(given, place, names)
     texts: dict[str, str] = {}
     for field in fields:
         if field.name in given:
-            texts[field.name] = _text(given[field.name], _path(place, field.name), limits)
+            texts[field.name] = check_text(given[field.name], path_of(place, field.name), limits.max_characters)
         elif field.required:
-            raise Refused(422, _path(place, field.name), "must be a string, got nothing")
+            raise Refused(422, path_of(place, field.name), "must be a string, got nothing")
     return texts
-
-
-def _check_names(given: Mapping[str, object], place: str, allowed: Sequence[str]) -> None:
-    for name in given:
-        if name not in allowed:
-            raise Refused(422, _path(place, name[:80]), must_be_one_of(allowed, name[:80]))
-
-
-def _text(value: object, field: str, limits: Limits) -> str:
-    if not isinstance(value, str):
-        raise Refused(422, field, f"must be a string, got {_kind(value)}")
-    if len(value) > limits.max_characters:
-        raise Refused(413, field, f"must have at most {limits.max_characters:,} characters, got {len(value):,}")
-    if not value.strip():
-        raise Refused(422, field, "must not be blank")
-    if not is_writable(value):
-        raise Refused(422, field, "must be Unicode text without NUL and lone surrogates")
-    return value
-
-
-def _path(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "null"
-    words = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}
-    return words.get(type(value), "an object")

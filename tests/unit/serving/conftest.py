@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,10 +87,16 @@ def write_artifact(folder: Path, task: str, tokenizer: Any) -> Path:
         for name in pruned:
             model.get_parameter(name).mul_((torch.rand_like(model.get_parameter(name)) < 0.1).float())
     round_values(model, pruned)
+    save_model(folder, model, tokenizer, pruned=pruned, result=tiny_result(task, model, pruned))
+    return folder
+
+
+def tiny_result(task: str, model: Any, pruned: Sequence[str]) -> ResultInfo:
+    """What a job says of such a model."""
     kept = sum(int(model.get_parameter(name).count_nonzero()) for name in pruned)
     sizes = Accounting(0.1, 0.1, 10**6, kept, 10**6, kept, 10**6, kept, 4 * 10**6)
     digest = hashlib.sha256(task.encode()).hexdigest()
-    info = ResultInfo(
+    return ResultInfo(
         spec={"task": task, "training": {"max_length": 32}},
         model=ModelSource("tiny", "", digest),
         dataset=DatasetSource(task, digest, 8, 8),
@@ -101,8 +107,6 @@ def write_artifact(folder: Path, task: str, tokenizer: Any) -> Path:
         versions={"mvprune": "0.1.0"},
         seed=0,
     )
-    save_model(folder, model, tokenizer, pruned=pruned, result=info)
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -119,7 +123,8 @@ def endpoint(predictor: Callable[[str], Predictor]) -> Iterator[Callable[..., ht
         def start(served: str | Any, limits: Limits = LIMITS, **options: Any) -> httpx.Client:
             model = predictor(served) if isinstance(served, str) else served
             listening = running.enter_context(listen("127.0.0.1", 0))
-            server = http_server(application(model, {"task": "it"}, limits, **options), limits)
+            options = {"writer": getattr(model, "writer", None)} | options
+            server = http_server(application(model, {"task": "it", "model": "tiny"}, limits, **options), limits)
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
             thread.start()
 

@@ -110,7 +110,7 @@ def test_a_body_of_unknown_length_is_limited_too(endpoint: Endpoint) -> None:
 
 def test_other_pages(endpoint: Endpoint) -> None:
     client = endpoint("sst2")
-    assert client.get("/").json() == {"task": "it"}
+    assert client.get("/").json() == {"task": "it", "model": "tiny"}
     assert client.get("/health").json() == {"status": "ok", "waiting": 0}
     assert client.get("/predict").status_code == 405
     assert client.get("/x").json()["error"]["message"].startswith("Not Found")

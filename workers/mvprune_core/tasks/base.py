@@ -52,6 +52,7 @@ class Objective(ABC):
         imports: the modules that `measure` imports. They are imported while a run trains; a run ends where that fails.
         any_can_teach: whether a teacher need not have been trained on the data: any model with the head answers.
         suggestion: a model that fits the kind, for messages.
+        writes: whether a model answers with text that its `generate` writes; it reads what `prompt` returns.
     """
 
     data: TaskData
@@ -60,6 +61,7 @@ class Objective(ABC):
     imports: ClassVar[tuple[str, ...]] = ()
     any_can_teach: ClassVar[bool] = False
     suggestion: ClassVar[str] = "another model, such as a BERT"
+    writes: ClassVar[bool] = False
 
     @property
     def auto_class(self) -> Any:
@@ -172,6 +174,18 @@ class Objective(ABC):
     def fields(cls, task: Task) -> tuple[Field, ...]:
         """The parts of an input to predict for; () where a model of this kind answers nothing by itself."""
         return ()
+
+    @classmethod
+    def prompt(cls, task: Task, tokenizer: Any, text: str, room: int | None) -> list[int]:
+        """The tokens that a model that `writes` reads of a text.
+
+        Args:
+            task: the task.
+            tokenizer: of the model.
+            text: of the field of an input.
+            room: tokens at most; None: all of the text's.
+        """
+        raise NotImplementedError(f"{cls.__name__} writes no text")
 
     @classmethod
     def of_inputs(cls, task: Task, labels: tuple[str, ...], inputs: Sequence[Input]) -> Self:

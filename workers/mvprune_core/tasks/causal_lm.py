@@ -29,17 +29,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mvprune.data.kinds.base import Task
-from mvprune.data.loading import PassageData
 from mvprune_core.base.errors import CompressionError, Reason
-from mvprune_core.tasks.base import Answer, Field, Input
+from mvprune_core.tasks.base import Field
 from mvprune_core.tasks.batching import IGNORED, Examples, pad_token, tokenize
 from mvprune_core.tasks.language import LanguageModelling
 from mvprune_core.tasks.losses import Loss, NextTokenCrossEntropy
 from mvprune_core.tasks.outputs import DistilledOutput, VocabularyLogits
 from mvprune_core.tasks.probes import frame, probes
 
-NEW_TOKENS = 64
-"""What is written after a text at most, unless the model's settings say otherwise."""
 _LEAST = 2  # tokens of a block: one to predict, from one before it
 _TRIAL = 16  # tokens of the trial of a model
 _TOLERANCE = 1e-5  # of the largest logit: what rounding may change
@@ -53,6 +50,7 @@ class CausalLanguageModelling(LanguageModelling):
 
     kind: ClassVar[str] = "causal-lm"
     ahead: ClassVar[int] = 1
+    writes: ClassVar[bool] = True
     outputs: ClassVar[tuple[DistilledOutput, ...]] = (VocabularyLogits(),)
     any_can_teach: ClassVar[bool] = True
     suggestion: ClassVar[str] = "a decoder such as GPT-2, OPT, Llama or Qwen"
@@ -85,8 +83,12 @@ class CausalLanguageModelling(LanguageModelling):
         return (Field("text"),)
 
     @classmethod
-    def of_inputs(cls, task: Task, labels: tuple[str, ...], inputs: Sequence[Input]) -> CausalLanguageModelling:
-        return Continuation(PassageData(task, (), tuple(given["text"] for given in inputs)))
+    def prompt(cls, task: Task, tokenizer: Any, text: str, room: int | None) -> list[int]:
+        """Begun as in training; of a text that is too long its last tokens."""
+        begin, _ = _ends(tokenizer)
+        tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        left_out = 0 if room is None else max(0, len(begin) + len(tokens) - room)
+        return [*begin, *tokens[left_out:]]
 
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         if self.data.train_answers:
@@ -114,49 +116,6 @@ class CausalLanguageModelling(LanguageModelling):
             _append(found, ids[start:end], once)
             counted = end
         return Examples({"input_ids": found["input_ids"]}, {}, pad_token(tokenizer), {"label": found["labels"]})
-
-
-@dataclass(frozen=True)
-class Prompts(Examples):
-    """Texts to go on from, and the tokenizer that turns what is written into text."""
-
-    tokenizer: Any = None
-
-
-@dataclass(frozen=True)
-class Continuation(CausalLanguageModelling):
-    """What a model writes after each of the validation texts, with the settings of its generation_config.json."""
-
-    def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Prompts:
-        """The last tokens of each text, at most half of `max_length`, begun as in training."""
-        begin, _ = _ends(tokenizer)
-        room = max(1, max_length - max_length // 2 - len(begin))
-        rows: list[Ids] = []
-        for encodings in tokenize(tokenizer, self.data.validation, None, add_special_tokens=False, verbose=False):
-            rows += [np.array([*begin, *row[-room:]], dtype=np.int32) for row in encodings["input_ids"]]
-        limits = [np.array([max(1, max_length - len(row))], dtype=np.int32) for row in rows]
-        return Prompts({"input_ids": rows}, {}, pad_token(tokenizer), {"limit": limits}, tokenizer=tokenizer)
-
-    def answers(
-        self, inputs: Sequence[Input], model: nn.Module, examples: Examples, device: torch.device
-    ) -> list[Answer]:
-        """Each text by itself, so that no other one changes what is written."""
-        assert isinstance(examples, Prompts)  # noqa: S101 (what `validation_examples` returned)
-        writer: Any = model.eval()
-        tokenizer, settings = examples.tokenizer, writer.generation_config
-        answers = []
-        for ids, limit in zip(examples.inputs["input_ids"], examples.notes["limit"], strict=True):
-            prompt = torch.from_numpy(ids).long()[None].to(device)
-            written = writer.generate(
-                prompt,
-                attention_mask=torch.ones_like(prompt),
-                max_new_tokens=min(settings.max_new_tokens or NEW_TOKENS, int(limit[0])),
-                eos_token_id=tokenizer.eos_token_id if settings.eos_token_id is None else settings.eos_token_id,
-                pad_token_id=tokenizer.pad_token_id,
-            )
-            text = tokenizer.decode(written[0, len(ids) :], skip_special_tokens=True)
-            answers.append({"generated_text": text})
-        return answers
 
 
 def stride_of(max_length: int) -> int:

@@ -19,6 +19,7 @@ from mvprune.cli.shared.text import clean
 from mvprune.cli.shared.types import memory, positive_number, seconds
 from mvprune.common.threads import SPIN
 from mvprune.common.units import percent
+from mvprune.serving.writing import MAX_NEW_TOKENS, MAX_SECONDS
 from mvprune.sources.schemes import SERVER, UPLOAD
 
 if TYPE_CHECKING:
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
     from mvprune_core.prediction import Predictor
 
 _DETAILS = """POST /predict answers, GET /health says whether it can, GET / what it is: docs/serve.md has the requests.
-Texts are read as in training. SIGTERM answers what has come in, then ends. Whoever reaches the address is served:
-beyond this machine, put a proxy with TLS and authentication before it. The server that is asked for a job is the one
-that MVPRUNE_ADDRESS or `mvpctl config` names."""
+Models that write text also have POST /generate, and OpenAI's endpoints below /v1. Texts are read as in training.
+SIGTERM answers what has come in, then ends. Whoever reaches the address is served: beyond this machine, put a proxy
+with TLS and authentication before it. The server that is asked for a job is the one that MVPRUNE_ADDRESS or `mvpctl
+config` names."""
 
 
 _NAMES = {"csr": "torch's sparse products", "dense": "dense torch"}
@@ -57,6 +59,9 @@ def serve_command(argv: Sequence[str]) -> int:
             args.max_waiting,
             args.max_connections,
             args.read_timeout,
+            args.max_new_tokens,
+            args.max_generations,
+            args.generation_timeout,
         )
         try:
             reserve_descriptors(limits)
@@ -102,14 +107,18 @@ def serve_command(argv: Sequence[str]) -> int:
             kept = f"keeps {percent(description['density'])}, {runs.runtime}"
             print(url if args.form.quiet else clean(f"serving {description['task']} ({kept}) on {url}"), flush=True)
         try:
-            run(application(predictor, description, limits, args.host_name), listening, limits)
+            made = application(predictor, description, limits, args.host_name, predictor.writer)
+            run(made, listening, limits)
         except ModelStopped:
             return ExitCode.ERROR
     return ExitCode.OK
 
 
 def _parser() -> argparse.ArgumentParser:
-    example = "mvpctl serve out/ --address 127.0.0.1:8080\n  mvpctl serve sst2-k3x9"
+    example = (
+        "mvpctl serve out/ --address 127.0.0.1:8080\n  mvpctl serve sst2-k3x9\n"
+        "  mvpctl serve gpt2-out/ --max-new-tokens 200 --max-generations 2"
+    )
     parser = artifact_parser("serve", example, _DETAILS, connects=False)  # its --address is its own
     parser.add_argument(
         "--address",
@@ -161,6 +170,28 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="from a request's first byte to its last; default 10",
     )
+    writing = parser.add_argument_group("limits of models that write text")
+    writing.add_argument(
+        "--max-new-tokens",
+        type=positive_number,
+        default=MAX_NEW_TOKENS,
+        metavar="N",
+        help=f"of a text; default {MAX_NEW_TOKENS}",
+    )
+    writing.add_argument(
+        "--max-generations",
+        type=positive_number,
+        default=4,
+        metavar="N",
+        help="texts that are written at a time, a token of each in turns; others wait, see --max-waiting; default 4",
+    )
+    writing.add_argument(
+        "--generation-timeout",
+        type=seconds,
+        default=MAX_SECONDS,
+        metavar="S",
+        help=f"from a text's first token to its last, then it ends as it is; default {MAX_SECONDS:g}",
+    )
     return parser
 
 
@@ -205,5 +236,6 @@ def _description(predictor: Predictor, runs: Used, threads: int, limits: Limits)
         "threads": threads,
         "input": {field.name: "required" if field.required else "optional" for field in predictor.fields},
         "max_tokens": opened.max_length,
+        **({"chat": not predictor.writer.why_no_chat} if predictor.writer else {}),
         "limits": vars(limits),
     }
