@@ -40,6 +40,22 @@ def test_pieces_are_whole_characters_and_together_the_text(text: str) -> None:
         assert [piece for piece in found if piece] == list(text), "each as soon as its last byte is there"
 
 
+def test_long_texts_are_decoded_in_windows() -> None:
+    text = "Ein Wort, 日本語の文章 🎉🎊, и ещё. " * 40
+    tokens, longest = TOKENIZER(text)["input_ids"], 0
+
+    def counting(some: Sequence[int]) -> str:
+        nonlocal longest
+        longest = max(longest, len(some))
+        return decode(some)
+
+    pieces = Pieces(counting, (), removes_spaces=False)
+    found = [pieces.add(tokens[:end])[0] for end in range(1, len(tokens) + 1)]
+    assert "".join(found) == text
+    assert longest < 80
+    assert pieces.end(tokens) == ("", text)
+
+
 @given(st.binary(min_size=1))
 def test_bytes_that_are_no_text_lose_nothing(content: bytes) -> None:
     found, whole = pieces_of([byte + 1 for byte in content])
