@@ -9,10 +9,12 @@ import tempfile
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +37,10 @@ _SECONDS = 0.05  # one measurement takes at least as long
 _SURE_SECONDS = 0.5  # the same for one that would leave a layer dense
 _ROUNDS = 5
 _CLOSE = 1.5  # times as slow as the fastest
-_ALIKE = 1.25  # what a layer gains where its neighbours use int8 too: panels of more tokens, and attention in int16
+_FEW = (1, 2, 4, 8, 16, 32)  # tokens that are tried
+# What a layer gains where its neighbours use int8 too: panels of more tokens, and attention in int16. The same where
+# they have matrices for few tokens too: the step of a decoder is one call.
+_ALIKE = 1.25
 
 
 class Choices:
@@ -87,6 +92,36 @@ class Choices:
             self._keep()
         return self._times[name]
 
+    def few(self, backend: str, shape: tuple[int, int], density: float, quads: float) -> int:
+        """Up to how many tokens of a call the matrix for few (`masked.Masked`) is faster than the backend's own.
+
+        Args:
+            backend: int8 or kernel.
+            shape, density, quads: as in `backend`.
+        """
+        name = f"{shape[0]}x{shape[1]} {_step(density)} {_step(quads)} few, {backend}"
+        if name not in self._times:
+            self._times[name] = self._measure_few(backend, shape, _step(density), _step(quads))
+            self._keep()
+        times = self._times[name]
+        won = takewhile(lambda tokens: times[f"few {tokens}"] < _ALIKE * times[f"many {tokens}"], _FEW)
+        return max(won, default=0)
+
+    def _measure_few(self, backend: str, shape: tuple[int, int], density: float, quads: float) -> dict[str, float]:
+        """Seconds of a call of so many tokens with either matrix."""
+        source = np.random.default_rng(0)
+        weight = source.standard_normal(shape, np.float32) * _kept(source, shape, density, quads)
+        few = sparse_layer(backend, Elements.of(weight), None, self._values, self._threads, few=_FEW[-1])
+        many: Any = copy(few)
+        many.few = 0
+        times: dict[str, float] = {}
+        with torch.no_grad():
+            for tokens in _FEW:
+                x = torch.from_numpy(source.standard_normal((tokens, shape[1]), np.float32))
+                calls = {f"few {tokens}": partial(few, x), f"many {tokens}": partial(many, x)}
+                times |= fastest(calls, _SECONDS / len(_FEW))
+        return times
+
     def _measure(self, shape: tuple[int, int], density: float, quads: float | None) -> dict[str, float]:
         source = np.random.default_rng(0)
         weight = source.standard_normal(shape, np.float32)
@@ -130,9 +165,9 @@ class Choices:
 
 
 def sparse_layer(
-    backend: str, weight: Elements, bias: Tensor | None, values: Stored, threads: int | None
+    backend: str, weight: Elements, bias: Tensor | None, values: Stored, threads: int | None, few: int = 0
 ) -> SparseLinear:
-    """A layer on that backend.
+    """A layer on that backend; of the kernel's, calls of up to `few` tokens have a matrix of their own.
 
     Raises:
         RuntimeError: it does not work here; the text says why.
@@ -142,7 +177,7 @@ def sparse_layer(
     if absent := kernel.load():
         raise RuntimeError(absent)
     layer = Int8Linear if backend == "int8" else KernelLinear
-    return layer(weight, bias, values=values, threads=threads)
+    return layer(weight, bias, values=values, threads=threads, few=few)
 
 
 def fastest(rivals: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:

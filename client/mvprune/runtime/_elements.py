@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from mvprune.artifact.values import Values, decode_values, encode_values
+
 
 class Elements(NamedTuple):
     """A matrix of (rows, columns) by its non-zeros, in row-major order.
@@ -46,6 +48,16 @@ class Elements(NamedTuple):
             return 1.0
         found = np.count_nonzero(np.diff(self.quads(), prepend=-1))
         return int(found) / max(1, self.shape[0] * -(-self.shape[1] // 4))
+
+    def stored_as(self, values: str) -> Elements:
+        """Those that are left of them when they are stored as `values`, with a scale a row where that has scales.
+
+        Raises:
+            ArtifactError: a value is not finite, or too large for `values`.
+        """
+        counts = np.bincount(self.rows, minlength=self.shape[0])
+        numbers, scales = encode_values(self.values, counts, Values(values), sparse=True)
+        return self._replace(values=decode_values(numbers, scales, counts, Values(values)))
 
     def transposed(self) -> Elements:
         """Those of the transposed matrix."""

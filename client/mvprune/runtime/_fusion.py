@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from mvprune.artifact.structures import class_name
+from mvprune.runtime._decoder import DecoderForward, decoder_forward
 from mvprune.runtime._layer import ACTIVATIONS, layer_forward
 from mvprune.runtime._linear import KernelLinear, address
-from mvprune.runtime._model import model_forward
+from mvprune.runtime._model import ModelForward, model_forward
 from mvprune.runtime.kernel import Activation
 from mvprune.spec.structures import BERT, BLOCKS, BlockNames
 
@@ -60,7 +61,9 @@ def fuse(model: nn.Module) -> None:
     """Joins, in place, what the kernel can compute at once; blocks of unknown architectures are left as they are."""
     found = ((module, layer_forward(module)) for module in model.modules())
     forwards = {module: forward for module, forward in found if forward is not None}
-    passes = [(module, model_forward(module, forwards)) for module in model.modules()]
+    passes: list[tuple[nn.Module, ModelForward | DecoderForward | None]] = [
+        (module, model_forward(module, forwards) or decoder_forward(module)) for module in model.modules()
+    ]
     for module in list(model.modules()):
         name = class_name(module)
         if name in _FEED_FORWARD:

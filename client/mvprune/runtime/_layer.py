@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,24 +25,27 @@ ACTIVATIONS: dict[type[nn.Module], Activation] = {
 _ISAS = ("avx512", "avx2")  # on others torch's attention is as fast or faster, or has not been compared
 _LANES = 16  # tokens in a vector, at most
 _PRODUCTS = ("query", "key", "value", "out", "up", "down")
-_CACHES = ("cache", "past_key_values")  # names of the cache of keys and values: since transformers 5.24, and before
+CACHES = ("cache", "past_key_values")  # names of the cache of keys and values: since transformers 5.24, and before
 _NORMS = ("attention_norm", "output_norm")
 
 
-class OneCall(ABC):
+Made = TypeVar("Made")
+
+
+class OneCall(ABC, Generic[Made]):
     """A forward pass that is one call of the kernel."""
 
-    _made: tuple[tuple[int, ...], layers.Layers] | None = None
+    _made: tuple[tuple[int, ...], Made] | None = None
 
     @abstractmethod
     def tensors(self) -> Iterator[Tensor]:
         """All that the kernel reads by its address."""
 
     @abstractmethod
-    def make(self) -> layers.Layers:
+    def make(self) -> Made:
         """The kernel's description of the block, with its present addresses."""
 
-    def native(self) -> layers.Layers:
+    def native(self) -> Made:
         """The same, made anew only where a tensor was replaced, as `Module.to` does.
 
         Raises:
@@ -63,7 +66,7 @@ class OneCall(ABC):
         return {name: value for name, value in self.__dict__.items() if name not in ("_made", "_held")}
 
 
-class LayerForward(OneCall):
+class LayerForward(OneCall[layers.Layers]):
     """The replacement of a block's `forward`. Calls out of the ordinary go the block's own way, part by part.
 
     The block stays: hooks, such as those that record hidden states, look for its class.
@@ -78,7 +81,7 @@ class LayerForward(OneCall):
         """(examples, length, hidden) to the same, for a mask that broadcasts to (examples, heads, length, length)."""
         examples, length, _ = hidden_states.shape
         if (
-            any(kwargs.get(name) is not None for name in _CACHES)
+            any(kwargs.get(name) is not None for name in CACHES)
             or not self.takes(examples, length)
             or not _is_padding(attention_mask)
         ):

@@ -16,6 +16,7 @@ from mvprune.common.blocks import in_block
 from mvprune.runtime._compressed import REFUSED, Compressed
 from mvprune.runtime._elements import Elements
 from mvprune.runtime.kernel import Activation, Packed, SparseMatrix, Stored
+from mvprune.runtime.masked import Masked
 from mvprune.runtime.quads import for_bytes
 
 LINEAR = (nn.Linear, Conv1D)
@@ -69,19 +70,35 @@ class SparseLinear(Compressed):
 
 
 class KernelLinear(SparseLinear):
-    """On the native kernel, which can also apply an activation and add a residual."""
+    """On the native kernel, which can also apply an activation and add a residual.
+
+    Attributes:
+        packed: the matrix.
+        masked: the same for a call of at most `few` tokens, None if few is 0.
+    """
 
     backend = "kernel"
 
     def __init__(
-        self, weight: Elements, bias: Tensor | None, *, values: Stored = "fp32", threads: int | None = None
+        self,
+        weight: Elements,
+        bias: Tensor | None,
+        *,
+        values: Stored = "fp32",
+        threads: int | None = None,
+        few: int = 0,
     ) -> None:
         super().__init__(weight.shape, bias, threads)
         self.packed = self._pack(weight, values)
-        self.nbytes = self.packed.nbytes
+        self.few = few
+        self.masked = self._mask(weight, values) if few else None
+        self.nbytes = self.packed.nbytes + (self.masked.nbytes if self.masked else 0)
 
     def _pack(self, weight: Elements, values: Stored) -> SparseMatrix:
         return Packed.pack(weight, values=values)
+
+    def _mask(self, weight: Elements, values: Stored) -> Masked:
+        return Masked.pack(weight.stored_as(values))
 
     def forward(self, x: Tensor, residual: Tensor | None = None, activation: Activation = "none") -> Tensor:
         """activation(x Wᵀ + b) + residual.
@@ -93,6 +110,8 @@ class KernelLinear(SparseLinear):
         """
         rows = self.rows_of(x)
         y = torch.empty(len(rows), self.out_features)
+        if residual is None and activation == "none" and self._multiply_few(rows, y):
+            return y.view(*x.shape[:-1], self.out_features)
         added = None if residual is None else residual.reshape(y.shape).contiguous()
         self.packed.linear(
             rows.data_ptr(),
@@ -105,6 +124,12 @@ class KernelLinear(SparseLinear):
         )
         return y.view(*x.shape[:-1], self.out_features)
 
+    def _multiply_few(self, x: Tensor, y: Tensor) -> bool:
+        """Whether it has written y."""
+        if self.masked is None or len(x) > self.few:
+            return False
+        return self.masked.linear(x.data_ptr(), y.data_ptr(), len(x), bias=address(self.bias), threads=self.threads)
+
 
 class Int8Linear(KernelLinear):
     """On the native kernel, with activations and weights in int8; what `values` says is for other layers."""
@@ -113,6 +138,9 @@ class Int8Linear(KernelLinear):
 
     def _pack(self, weight: Elements, values: Stored) -> SparseMatrix:
         return for_bytes(weight)
+
+    def _mask(self, weight: Elements, values: Stored) -> Masked:
+        return Masked.pack(weight, "int8")
 
 
 class CsrLinear(SparseLinear):
@@ -170,6 +198,6 @@ def backends(model: nn.Module) -> dict[str, int]:
     for module in model.modules():
         if isinstance(module, SparseLinear):
             counts[module.backend] += 1
-        elif type(module) in LINEAR:
+        elif isinstance(module, LINEAR):
             counts["dense"] += 1
     return dict(counts)

@@ -20,6 +20,7 @@ from mvprune.runtime._linear import SparseLinear, backends
 from mvprune.runtime._optimize import optimize
 from mvprune.runtime._rivals import RIVALS, CannotRunHere, Rival, RivalLatency, rival, unpruned
 from mvprune.runtime._used import used
+from mvprune.runtime._vocabulary import Vocabulary
 from mvprune.runtime.kernel import Activations
 
 
@@ -174,6 +175,8 @@ def model_bytes(model: nn.Module) -> int:
     for module in model.modules():
         if isinstance(module, Compressed):
             size += module.nbytes
+        if isinstance(module, Vocabulary):
+            size += module.extra_nbytes
         if isinstance(module, SparseLinear) and module.bias is not None:
             size += module.bias.nbytes
     return size

@@ -25,7 +25,7 @@ _RECORDED = ("output_attentions", "output_hidden_states")
 Ids = npt.NDArray[np.int64]
 
 
-class ModelForward(OneCall):
+class ModelForward(OneCall[layers.Layers]):
     """The replacement of a model's `forward`. Calls out of the ordinary go the model's own way, layer by layer."""
 
     def __init__(self, model: Any, blocks: list[LayerForward]) -> None:

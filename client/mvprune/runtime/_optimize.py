@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact.packing import Unpacked
@@ -19,7 +20,9 @@ from mvprune.runtime._embedding import StoredEmbedding, is_plain
 from mvprune.runtime._fusion import fuse
 from mvprune.runtime._linear import LINEAR, may_round
 from mvprune.runtime._used import warn_without_int8, warn_without_kernel
+from mvprune.runtime._vocabulary import speed_up_head
 from mvprune.runtime.kernel import Activations, Stored
+from mvprune.runtime.masked import FEW, multiplies_few
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -101,6 +104,7 @@ class Replacement(Generic[Model]):
         self._activations = activations
         conditions = tokens, threads or torch.get_num_threads(), values
         self._choices, self._fp32_choices = Choices(*conditions, activations), Choices(*conditions)
+        self._decodes = multiplies_few() and isinstance(model, PreTrainedModel) and model.can_generate()
 
     def take(self, names: Iterable[str], weight: Unpacked) -> bool:
         """Replaces the layers that have this weight, if they are faster without their zeros, or smaller as stored.
@@ -139,7 +143,8 @@ class Replacement(Generic[Model]):
             backend = self._choose(matrix, rounded=rounded)
             if backend == "dense":
                 return {}
-            made[layer] = sparse_layer(backend, matrix, layer.bias, self._values, self._threads)
+            few = self._few(backend, matrix) if self._decodes else 0
+            made[layer] = sparse_layer(backend, matrix, layer.bias, self._values, self._threads, few)
         return made
 
     def finish(self) -> Model:
@@ -150,6 +155,8 @@ class Replacement(Generic[Model]):
             if self._activations == "int8":
                 warn_without_int8(self._model)
         fuse(self._model)
+        if self._decodes and self._backend != "csr":
+            speed_up_head(self._model, self._threads)
         return self._model
 
     def _choose(self, matrix: Elements, *, rounded: bool) -> str:
@@ -158,6 +165,15 @@ class Replacement(Generic[Model]):
             choices = self._choices if rounded else self._fp32_choices
             return choices.backend(matrix.shape, len(matrix.values) / size, matrix.filled_quads())
         return "int8" if rounded else self._backend
+
+    def _few(self, backend: str, matrix: Elements) -> int:
+        """Up to how many tokens a layer has a matrix of its own for them, which decoding needs."""
+        if backend == "csr":
+            return 0
+        if self._backend != "auto":
+            return FEW
+        density = len(matrix.values) / max(1, math.prod(matrix.shape))
+        return self._fp32_choices.few(backend, matrix.shape, density, matrix.filled_quads())
 
 
 def check_activations(activations: str, possible: bool = True, remedy: str = "") -> None:

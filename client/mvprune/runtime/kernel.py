@@ -89,6 +89,10 @@ def _library() -> tuple[ctypes.CDLL, str]:
     library.mvprune_choose.restype = ctypes.c_char_p
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.mvprune_has_dots.argtypes = ()
+    library.mvprune_has_few.argtypes = ()
+    library.mvprune_few.argtypes = (*(pointer,) * 4, number, ctypes.c_int32)
+    library.mvprune_vocabulary.argtypes = (pointer, pointer, pointer, number, number, ctypes.c_int32)
+    library.mvprune_decode.argtypes = (pointer, number, *(pointer,) * 4, ctypes.c_int32)
     library.mvprune_linear.argtypes = (pointer, pointer, number, ctypes.c_int32)
     library.mvprune_sample.argtypes = (pointer, pointer, pointer, pointer, number, ctypes.c_int32)
     library.mvprune_feed_forward.argtypes = (pointer, pointer, pointer, number, ctypes.c_int32)

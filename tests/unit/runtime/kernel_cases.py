@@ -39,7 +39,7 @@ def address(array: Array | None) -> int:
 
 
 def run(
-    packed: kernel.Packed, x: Array, *, residual: Array | None = None, bias: Array | None = None, **options: Any
+    packed: kernel.SparseMatrix, x: Array, *, residual: Array | None = None, bias: Array | None = None, **options: Any
 ) -> Array:
     y = np.full((len(x), packed.rows), np.nan, np.float32)
     packed.linear(address(x), address(y), len(x), bias=address(bias), residual=address(residual), **options)

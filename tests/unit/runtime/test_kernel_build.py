@@ -36,7 +36,8 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_the_kernel_is_clean_under_sanitizers(sanitized: dict[str, str]) -> None:
-    tests = [str(Path(__file__).with_name(name)) for name in (*KERNEL_TESTS, "test_passes.py")]
+    names = (*KERNEL_TESTS, "test_passes.py", "test_masked.py", "test_vocabulary.py", "test_decoder.py")
+    tests = [str(Path(__file__).with_name(name)) for name in names]
     options = ["-q", "--noconftest", "-p", "no:cacheprovider", "-k", "not environment"]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=sanitized)

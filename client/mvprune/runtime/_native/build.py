@@ -23,6 +23,7 @@ _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions"
 # GCC's own headers give a false alarm: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593
 _WARNINGS = ("-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
 _AVX2 = ("-mavx2", "-mfma")
+_FEW = ("-mavx512vnni", "-mavx512vbmi2", "-mpopcnt")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprefer-vector-width=512")
 
 
@@ -87,7 +88,7 @@ def _units(machine: str) -> Iterator[list[str]]:
 
     Instructions beyond a set's flags are enabled in the source, function by function.
     """
-    for name in ("api.cpp", "pool.cpp"):
+    for name in ("api.cpp", "decoder_api.cpp", "masked_api.cpp", "pool.cpp"):
         yield ["-c", str(SOURCES / name)]
     sets: dict[str, tuple[str, ...]] = {"kBaseline": ()}
     dots: dict[str, tuple[str, ...]] = {}
@@ -95,6 +96,8 @@ def _units(machine: str) -> Iterator[list[str]]:
         sets |= {"kAvx2": _AVX2, "kAvx512": _AVX512}
         dots |= {"kAvxVnni": (*_AVX2, "-DMVPRUNE_AVXVNNI"), "kAvx512VlVnni": (*_AVX2, "-DMVPRUNE_VNNI")}
         dots |= {"kAvx512Vnni": (*_AVX512, "-DMVPRUNE_VNNI")}
+        for name in ("decoder.cpp", "masked.cpp"):
+            yield [*_AVX512, *_FEW, "-c", str(SOURCES / name)]
     for table, flags in sets.items():
         yield [*flags, f"-DMVPRUNE_ISA={table}", "-c", str(SOURCES / "kernel.cpp")]
         dots[f"{table}Dots"] = flags

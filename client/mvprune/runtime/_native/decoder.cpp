@@ -1,0 +1,128 @@
+// The parts of decoder.h, for AVX-512. As in kernel.cpp, all but the table has internal linkage.
+#include "decoder.h"
+
+#include <cstring>
+
+#include "lanes.h"
+#include "simd.h"
+
+namespace mvprune {
+namespace {
+
+constexpr int64_t kKeys = 16;  // whose scores are made together
+
+inline __m512 some(const float* in, int64_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), in); }
+
+void normalize(const Normal& norm, int64_t rows, int64_t columns, const float* x, float* y) {
+  for (int64_t row = 0; row < rows; ++row, x += columns, y += columns) {
+    const float count = static_cast<float>(columns);
+    float mean = 0;
+    if (norm.is_centred) {
+      __m512 sum = _mm512_setzero_ps();
+      for (int64_t i = 0; i < columns; i += kLanes) sum = _mm512_add_ps(sum, some(x + i, columns - i));
+      mean = _mm512_reduce_add_ps(sum) / count;
+    }
+    const __m512 centre = _mm512_set1_ps(mean);
+    __m512 squares = _mm512_setzero_ps();
+    for (int64_t i = 0; i < columns; i += kLanes) {
+      const __m512 difference = _mm512_maskz_sub_ps(first_lanes(columns - i), some(x + i, columns - i), centre);
+      squares = _mm512_fmadd_ps(difference, difference, squares);
+    }
+    const __m512 scale = _mm512_set1_ps(1 / __builtin_sqrtf(_mm512_reduce_add_ps(squares) / count + norm.epsilon));
+    for (int64_t i = 0; i < columns; i += kLanes) {
+      const __m512 value = _mm512_mul_ps(_mm512_sub_ps(some(x + i, columns - i), centre), scale);
+      const __m512 bias = norm.bias ? some(norm.bias + i, columns - i) : _mm512_setzero_ps();
+      _mm512_mask_storeu_ps(y + i, first_lanes(columns - i), _mm512_fmadd_ps(value, some(norm.weight + i, columns - i), bias));
+    }
+  }
+}
+
+void rotate(const float* cosines, const float* sines, int64_t size, float* x) {
+  const int64_t half = size / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const float low = x[i], high = x[half + i];
+    x[i] = low * cosines[i] - high * sines[i];
+    x[half + i] = high * cosines[half + i] + low * sines[half + i];
+  }
+}
+
+// The scores of up to kKeys keys that follow each other; those without a key are minus infinity.
+__m512 scores_of(const float* query, const float* keys, int64_t count, int64_t size, float scale, const uint8_t* kept) {
+  __m512 sums[kKeys];
+  for (__m512& one : sums) one = _mm512_setzero_ps();
+  for (int64_t i = 0; i < size; i += kLanes) {
+    const __m512 part = some(query + i, size - i);
+    for (int64_t j = 0; j < kKeys; ++j) {
+      sums[j] = _mm512_fmadd_ps(part, some(keys + (j < count ? j : 0) * size + i, size - i), sums[j]);
+    }
+  }
+  __mmask16 shown = first_lanes(count);
+  for (int64_t j = 0; kept && j < kKeys && j < count; ++j) {
+    if (!kept[j]) shown &= static_cast<__mmask16>(~(1u << j));
+  }
+  return _mm512_mask_mul_ps(_mm512_set1_ps(-__builtin_inff()), shown, totals(sums), _mm512_set1_ps(scale));
+}
+
+void attend(const float* query, const float* keys, const float* values, const uint8_t* kept, int64_t length, int64_t size, float scale, float* scratch, float* context) {
+  __m512 most = _mm512_set1_ps(-__builtin_inff());
+  for (int64_t first = 0; first < length; first += kKeys) {
+    const __m512 scores = scores_of(query, keys + first * size, length - first, size, scale, kept ? kept + first : nullptr);
+    _mm512_storeu_ps(scratch + first, scores);
+    most = _mm512_max_ps(most, scores);
+  }
+  const __m512 largest = _mm512_set1_ps(_mm512_reduce_max_ps(most));
+  __m512 sum = _mm512_setzero_ps();
+  for (int64_t first = 0; first < length; first += kKeys) {
+    const __m512 weights = (__m512)exp((Vector)_mm512_sub_ps(_mm512_loadu_ps(scratch + first), largest));
+    _mm512_storeu_ps(scratch + first, weights);
+    sum = _mm512_add_ps(sum, weights);
+  }
+  const __m512 inverse = _mm512_set1_ps(1 / _mm512_reduce_add_ps(sum));
+  constexpr int64_t chunk = 4;  // vectors of a value in registers together, two sums each
+  for (int64_t left = 0; left < size; left += chunk * kLanes) {
+    __m512 even[chunk], odd[chunk];
+    for (int64_t i = 0; i < chunk; ++i) even[i] = odd[i] = _mm512_setzero_ps();
+    const auto add = [&](int64_t token, __m512 (&sums)[chunk]) {
+      const __m512 weight = _mm512_set1_ps(scratch[token]);
+      const float* value = values + token * size + left;
+      for (int64_t i = 0; i < chunk; ++i) {
+        if (left + i * kLanes < size) sums[i] = _mm512_fmadd_ps(weight, some(value + i * kLanes, size - left - i * kLanes), sums[i]);
+      }
+    };
+    for (int64_t token = 0; token < length; ++token) add(token, token % 2 ? odd : even);
+    for (int64_t i = 0; i < chunk && left + i * kLanes < size; ++i) {
+      const __m512 whole = _mm512_mul_ps(_mm512_add_ps(even[i], odd[i]), inverse);
+      _mm512_mask_storeu_ps(context + left + i * kLanes, first_lanes(size - left - i * kLanes), whole);
+    }
+  }
+}
+
+inline Vector silu(Vector x) {
+  const Vector less = exp(-absolute(x)), sigmoid = select(x < Vector{}, less, splat(1)) / (less + 1.0f);
+  return x * sigmoid;
+}
+
+template <Vector (*function)(Vector)>
+void apply(const float* gate, float* y, int64_t count) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const __m512 own = some(y + i, count - i);
+    const Vector x = (Vector)(gate ? some(gate + i, count - i) : own);
+    const __m512 value = (__m512)function(x);
+    _mm512_mask_storeu_ps(y + i, first_lanes(count - i), gate ? _mm512_mul_ps(value, own) : value);
+  }
+}
+
+void activate(Gate activation, const float* gate, float* y, int64_t count) {
+  switch (activation) {
+    case Gate::gelu: return apply<gelu>(gate, y, count);
+    case Gate::gelu_tanh: return apply<gelu_tanh>(gate, y, count);
+    case Gate::relu: return apply<relu>(gate, y, count);
+    case Gate::silu: return apply<silu>(gate, y, count);
+  }
+}
+
+}  // namespace
+
+extern const DecoderIsa kDecoderAvx512 = {normalize, rotate, attend, activate};
+
+}  // namespace mvprune

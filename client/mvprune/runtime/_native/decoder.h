@@ -1,0 +1,76 @@
+// One more token of some texts through the blocks of a decoder, with the keys and values of those before it.
+#pragma once
+
+#include <cstdint>
+
+#include "masked.h"
+
+namespace mvprune {
+
+enum class Gate : int32_t { gelu = 1, gelu_tanh = 2, relu = 3, silu = 4 };
+
+// x - mean(x), or x itself, divided by the root of its mean square plus epsilon, times weight, plus bias.
+struct Normal {
+  const float* weight;
+  const float* bias;  // null: none
+  float epsilon;
+  int32_t is_centred;
+};
+
+struct Affine {
+  const MaskedMatrix* matrix;
+  const float* bias;  // null: none
+};
+
+// a = x + out(attention(query(n), key(n), value(n))) with n = norm(x), and a + down(activation(gate(m)) * up(m)) with
+// m = norm(a). Laid out as decoder.py's _Block.
+struct Block {
+  Normal attention_norm, feed_norm;
+  Affine query, key, value;  // key.matrix null: the rows of query are those of all three
+  Affine out;
+  Affine gate;  // matrix null: down(activation(up(m)))
+  Affine up, down;
+  Normal query_norm, key_norm;  // of each head; weight null: none
+  int64_t heads;
+  int64_t groups;  // heads of keys and values
+  int64_t size;    // of a head
+  float scale;     // of the scores
+  Gate activation;
+};
+
+// Laid out as decoder.py's _Step.
+struct Step {
+  int64_t texts;
+  int64_t length;         // tokens before this one
+  int64_t capacity;       // tokens that the keys and values have room for
+  float* const* keys;     // of each block, (texts, groups, capacity, size); those of this token are written
+  float* const* values;   // as keys
+  const float* cosines;   // (texts, size), or null: no rotation
+  const float* sines;     // as cosines
+  const uint8_t* kept;    // (texts, length + 1), whether a token is attended to, or null: all
+};
+
+// What a block needs that is no product.
+struct DecoderIsa {
+  // y = norm(x), both (rows, columns).
+  void (*normalize)(const Normal& norm, int64_t rows, int64_t columns, const float* x, float* y);
+  // x, one head, turned by its position in the text.
+  void (*rotate)(const float* cosines, const float* sines, int64_t size, float* x);
+  // The context of one head of one text. Scratch memory has room for `length` floats and 16 more.
+  void (*attend)(const float* query, const float* keys, const float* values, const uint8_t* kept, int64_t length, int64_t size, float scale, float* scratch, float* context);
+  // y = activation(y), or activation(gate) * y.
+  void (*activate)(Gate activation, const float* gate, float* y, int64_t count);
+};
+
+// A call's product of some tokens; false if a number of x is not finite. `memory` has room for what FewIsa::floats says of
+// kFew tokens.
+bool multiply_few(const FewIsa& isa, const MaskedProduct& product, const float* x, int64_t tokens, int32_t threads, float* memory);
+
+// The instruction set of few tokens, or null.
+const FewIsa* few();
+
+#if defined(__x86_64__)
+extern const DecoderIsa kDecoderAvx512;
+#endif
+
+}  // namespace mvprune
