@@ -129,6 +129,10 @@ bench-fairness: setup ## how long one project waits while another calls as much 
 bench-fastest: setup ## what is the fastest from 1 to 100 % of the weights (ARGS='32x128 --shape MiniLM-L12 --threads 2')
 	$(BIN)/python tests/perf/bench_runtime.py --fastest $(ARGS)
 
+.PHONY: bench-decode
+bench-decode: setup ## tokens a second of a decoder, beside torch and CTranslate2 (ARGS='--threads 2'; nothing else should run)
+	$(BIN)/python tests/perf/bench_decode.py $(ARGS)
+
 .PHONY: bench-runtime
 bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVINO (ARGS='--json FILE'; nothing else should run)
 	$(BIN)/python tests/perf/bench_runtime.py $(ARGS)

@@ -1,0 +1,149 @@
+"""Tokens a second of text that a pruned decoder writes, the sparse runtime beside rivals: `make bench-decode`.
+
+GPT-2-small's shape, random weights and masks. A contender's time is that of a long text less that of a text of one
+token, so it is of decoding alone. All take turns in one process. The least CPU time of the process counts, which other
+programs disturb less than time on the clock; with several threads it is time on the clock. CTranslate2 takes part where
+it is installed (`pip install ctranslate2`). Dense rivals compute all weights: their time is the same at each density.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+from transformers.pytorch_utils import Conv1D
+
+from mvprune.runtime import optimize
+from mvprune.runtime.kernel import Activations
+
+Write = Callable[[int], object]
+"""Writes that many tokens."""
+
+_OURS: dict[str, tuple[int, Activations]] = {
+    "single weights, fp32": (1, "fp32"),
+    "single weights, int8": (1, "int8"),
+    "1x4, fp32": (4, "fp32"),
+    "1x4, int8": (4, "int8"),
+}
+_DENSE = "torch fp32"
+
+
+def main() -> None:
+    """Measures and prints a table as Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--densities", type=float, nargs="+", default=[0.1, 0.2, 0.3])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--prompt", type=int, default=64, help="tokens of the prompt")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens that are written and timed")
+    parser.add_argument("--ours", nargs="+", choices=_OURS, default=list(_OURS))
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    prompt = torch.randint(2, 50_000, (1, arguments.prompt), generator=torch.Generator().manual_seed(0))
+    dense = gpt2()
+    with tempfile.TemporaryDirectory() as folder:
+        writers: dict[str, Write] = {_DENSE: _by_torch(dense, prompt)}
+        writers |= _by_ctranslate2(dense, prompt[0].tolist(), arguments.threads, Path(folder))
+        rivals = list(writers)
+        for density in arguments.densities:
+            for name in arguments.ours:
+                width, activations = _OURS[name]
+                pruned = optimize(gpt2(density, width), tokens=arguments.prompt, activations=activations)
+                writers[_key(name, density)] = _by_torch(pruned, prompt)
+        clock = time.process_time if arguments.threads == 1 else time.perf_counter
+        seconds = _in_turns(writers, arguments.tokens, arguments.rounds, clock)
+    columns = [*arguments.ours, *rivals]
+    print("\n| kept |", " | ".join(columns), "|\n|" + "---|" * (len(columns) + 1))
+    for density in arguments.densities:
+        took = [seconds[_key(name, density)] for name in arguments.ours] + [seconds[name] for name in rivals]
+        cells = [f"{1000 * one:.2f} ms, {1 / one:.0f}/s, {seconds[_DENSE] / one:.2f}x" for one in took]
+        print("|", " | ".join([f"{density:.0%}", *cells]), "|")
+
+
+def gpt2(density: float = 1.0, width: int = 1) -> Any:
+    """A model of GPT-2-small's shape.
+
+    Args:
+        density: the fraction of the weights in its blocks that are kept.
+        width: of the blocks of weights, along the inputs of a layer, that are kept or pruned together.
+    """
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(bos_token_id=0, eos_token_id=None)).eval()
+    source = np.random.default_rng(0)
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, Conv1D):
+                inputs, outputs = module.weight.shape
+                kept = (source.random((inputs // width, outputs)) < density).repeat(width, 0)
+                module.weight.mul_(torch.from_numpy(kept))
+    return model
+
+
+def _by_torch(model: Any, prompt: torch.Tensor) -> Write:
+    def write(tokens: int) -> torch.Tensor:
+        with torch.inference_mode():
+            mask = torch.ones_like(prompt)
+            settings = {"max_new_tokens": tokens, "do_sample": False, "pad_token_id": 0}
+            return model.generate(prompt, attention_mask=mask, **settings)
+
+    return write
+
+
+def _by_ctranslate2(model: Any, prompt: list[int], threads: int, folder: Path) -> dict[str, Write]:
+    try:
+        import ctranslate2
+    except ImportError as reason:
+        print(f"CTranslate2 cannot run here: {reason}")
+        return {}
+    words = {f"w{number}": number for number in range(model.config.vocab_size)}
+    known = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    PreTrainedTokenizerFast(tokenizer_object=known, unk_token="w0", bos_token="w0", eos_token="w0").save_pretrained(
+        folder / "model"
+    )
+    model.save_pretrained(folder / "model")
+    writers: dict[str, Write] = {}
+    for numbers in ("int8", "float32"):
+        target = str(folder / numbers)
+        ctranslate2.converters.TransformersConverter(str(folder / "model")).convert(target, quantization=numbers)
+        generator = ctranslate2.Generator(target, compute_type=numbers, intra_threads=threads, inter_threads=1)
+
+        def write(tokens: int, generator: Any = generator) -> object:
+            return generator.generate_batch(
+                [[f"w{number}" for number in prompt]],
+                max_length=tokens,
+                min_length=tokens,
+                sampling_topk=1,
+                include_prompt_in_result=False,
+            )
+
+        writers[f"CTranslate2 {numbers}"] = write
+    return writers
+
+
+def _in_turns(writers: dict[str, Write], tokens: int, rounds: int, clock: Callable[[], float]) -> dict[str, float]:
+    """Seconds a token of each."""
+    best: dict[tuple[str, int], float] = {}
+    for _ in range(rounds):
+        for name, write in writers.items():
+            for count in (1, 1 + tokens):
+                start = clock()
+                write(count)
+                best[name, count] = min(best.get((name, count), float("inf")), clock() - start)
+    return {name: (best[name, 1 + tokens] - best[name, 1]) / tokens for name in writers}
+
+
+def _key(name: str, density: float) -> str:
+    return f"{name}, {density:.0%}"
+
+
+if __name__ == "__main__":
+    main()
