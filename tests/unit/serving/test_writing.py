@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +14,14 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tests.unit.runtime.pruned_models import needs_kernel
 from tests.unit.serving.writers import CHAT, POSITIONS, byte_tokenizer, write_decoder
 
+from mvprune.runtime import optimize
 from mvprune.serving.writing import Piece, PromptRefused, Wanted, Written
 from mvprune_core.models.writing import NEW_TOKENS, Writer
 from mvprune_core.prediction import Predictor
+from mvprune_core.tasks.causal_lm import CausalLanguageModelling
 
 Decoder = Callable[..., Predictor]
 WAYS: dict[str, dict[str, Any]] = {
@@ -66,18 +71,30 @@ def test_the_text_is_that_of_generate(decoder: Decoder, way: str) -> None:
     assert (written.reason, written.prompt_tokens, written.truncated_tokens) == ("length", 6, 0)
 
 
-def test_no_company_changes_a_text(decoder: Decoder) -> None:
+@pytest.mark.parametrize("runtime", ["dense", pytest.param("sparse", marks=needs_kernel)])
+def test_no_company_changes_a_text(decoder: Decoder, runtime: str) -> None:
     """Threads that write at once, each with settings and random numbers of its own."""
-    jobs = [(f"text {number}", number, way) for number, way in enumerate(list(WAYS.values()) * 2)]
-    alone = [write(decoder(), text, seed=seed, max_new_tokens=24, **way) for text, seed, way in jobs]
+    opened = decoder().opened
+    if runtime == "sparse":
+        model: Any = optimize(copy.deepcopy(opened.loaded.model), backend="kernel")
+        opened = replace(opened, loaded=replace(opened.loaded, model=model))
+    writer = Writer(opened, CausalLanguageModelling)
+    ways = list(WAYS.values()) * 2
+    jobs = [Wanted(f"text {seed}", {"max_new_tokens": 24} | way, seed) for seed, way in enumerate(ways)]
+    alone = [writer.write(job) for job in jobs]
+    assert [one.text for one in alone] == [
+        generated(decoder(), str(job.prompt), seed=job.seed or 0, **job.settings) for job in jobs
+    ]
     barrier = threading.Barrier(len(jobs))
 
-    def together(job: tuple[str, int, dict[str, Any]]) -> tuple[Written, list[Piece]]:
+    def together(job: Wanted) -> tuple[Written, str]:
         barrier.wait(30)
-        return write(decoder(), job[0], seed=job[1], max_new_tokens=24, **job[2])
+        said: list[Piece] = []
+        written = writer.write(job, said.append)
+        return written, "".join(piece.text for piece in said)
 
     with ThreadPoolExecutor(len(jobs)) as threads:
-        assert list(threads.map(together, jobs)) == alone
+        assert list(threads.map(together, jobs)) == [(one, one.text) for one in alone]
 
 
 def test_threads_take_turns(decoder: Decoder) -> None:
