@@ -36,7 +36,8 @@ def application(
     host_names: Sequence[str] = (),
     writer: Writer | None = None,
 ) -> Starlette:
-    """The application over a model that is loaded. Where the model stops, its `state.failed` becomes True.
+    """The application over a model that is loaded. Where the model stops, its `state.failed` becomes True. Its
+    `state.end` ends the texts that are being written.
 
     Args:
         predictor: what answers; it is called in one thread.
@@ -92,4 +93,5 @@ def application(
         lifespan=lifespan,
     )
     made.state.failed = False
+    made.state.end = answering.end
     return made

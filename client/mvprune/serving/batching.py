@@ -115,6 +115,9 @@ class Batcher:
         self._arrived.set()
         return await request.answers
 
+    def end(self) -> None:
+        """Nothing takes long: all that wait are answered."""
+
     async def run(self) -> None:
         """Answers until it is cancelled. Where it ends with an error, all requests that wait fail."""
         taken: list[_Request] = []

@@ -76,21 +76,27 @@ class Generations:
 
     Attributes:
         waiting: texts that wait until they may begin.
-        running: texts that are being written.
     """
 
     def __init__(self, writer: Writer, limits: Limits) -> None:
         self._writer, self._limits = writer, limits
         self._threads = ThreadPoolExecutor(limits.max_generations, thread_name_prefix="writer")
         self._free = asyncio.Semaphore(limits.max_generations)
-        self.waiting = self.running = 0
+        self._running: set[Generation] = set()
+        self._is_ending = False
+        self.waiting = 0
+
+    @property
+    def running(self) -> int:
+        """Texts that are being written."""
+        return len(self._running)
 
     @contextlib.asynccontextmanager
     async def started(self, wanted: Wanted) -> AsyncIterator[Generation]:
         """A context in which a text is written; where it is left early, the text ends.
 
         Raises:
-            Overloaded: too many are waiting already.
+            Overloaded: too many are waiting already, or the server ends.
         """
         if self._free.locked() and self.waiting >= self._limits.max_waiting:
             raise Overloaded
@@ -99,11 +105,15 @@ class Generations:
             await self._free.acquire()
         finally:
             self.waiting -= 1
-        self.running += 1
+        if self._is_ending:
+            self._free.release()
+            raise Overloaded
         limits = self._limits
         bounded = replace(wanted, most_tokens=limits.max_new_tokens, seconds=limits.generation_seconds)
         generation = Generation(self._writer, bounded)
-        asyncio.get_running_loop().run_in_executor(self._threads, generation.run).add_done_callback(self._ended)
+        self._running.add(generation)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, generation.run)
+        running.add_done_callback(lambda _: self._ended(generation))
         try:
             yield generation
         finally:
@@ -134,6 +144,12 @@ class Generations:
         finally:
             self._threads.shutdown(wait=False)
 
-    def _ended(self, _: object) -> None:
-        self.running -= 1
+    def end(self) -> None:
+        """Ends the texts that are being written; those that wait are not begun."""
+        self._is_ending = True
+        for generation in self._running:
+            generation.stop()
+
+    def _ended(self, generation: Generation) -> None:
+        self._running.remove(generation)
         self._free.release()

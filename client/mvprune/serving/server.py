@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import signal
 import socket
@@ -14,6 +15,7 @@ from mvprune.serving.connections import protocol
 from mvprune.serving.requests import Limits
 
 _GRACE_SECONDS = 30
+_LAST_SECONDS = 5  # of these, for what is still being written
 _BACKLOG = 128  # accepted at once, before any is counted
 _OTHER_FILES = 256  # descriptors that are not connections
 
@@ -46,6 +48,13 @@ class _Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Whether it is time to end."""
         return await super().on_tick(counter) or bool(self._application.state.failed)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answers what has come in. Texts that take longer end before the time is over, and are sent as they are."""
+        loop = asyncio.get_running_loop()
+        ending = loop.call_later(_GRACE_SECONDS - _LAST_SECONDS, self._application.state.end)
+        await super().shutdown(sockets)
+        ending.cancel()
 
 
 def reserve_descriptors(limits: Limits) -> None:

@@ -18,6 +18,9 @@ from tests.unit.serving.test_writing import generated
 from tests.unit.serving.writers import write_decoder
 from tests.waiting import PATIENCE, until
 
+from mvprune.cli import main
+from mvprune.serving import server
+from mvprune.serving.app import application
 from mvprune.serving.requests import Limits
 from mvprune.serving.writing import Piece, PromptRefused, Wanted, Written
 from mvprune_core.prediction import Field, Predictor
@@ -259,10 +262,27 @@ def test_failures(endpoint: Endpoint) -> None:
     assert client.get("/health").json()["running"] == 0
 
 
-def test_an_artifact_is_served_with_its_limits(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mvprune.cli import main
-    from mvprune.serving import server
+def test_texts_end_when_the_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_LAST_SECONDS", server._GRACE_SECONDS - 0.5)
+    model, limits = Slow(), Limits(max_generations=1)
+    with server.listen("127.0.0.1", 0) as listening, ThreadPoolExecutor(4) as threads:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        running = server.http_server(application(model, {"model": "tiny"}, limits, writer=model), limits)
+        ended = threads.submit(running.run, sockets=[listening])
+        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+            body = {"inputs": "a", "stream": True}
+            first = threads.submit(client.post, "/generate", json=body)
+            assert model.running.acquire(timeout=PATIENCE)
+            second = threads.submit(client.post, "/generate", json=body)
+            until(lambda: client.get("/health").json()["waiting"] == 1)
+            running.should_exit = True
+            *pieces, (name, end) = events(first.result())
+            assert (name, end["finish_reason"], len(pieces)) == ("end", "time", end["generated_tokens"])
+            assert second.result().status_code == 503
+        ended.result(PATIENCE)
 
+
+def test_an_artifact_is_served_with_its_limits(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     monkeypatch.setattr(server, "run", lambda application, listening, limits: made.append((application, limits)))
     options = ["--max-new-tokens", "7", "--max-generations", "2", "--generation-timeout", "3", "-o", "json"]
