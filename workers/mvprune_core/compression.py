@@ -18,6 +18,7 @@ from mvprune_core.base.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.base.group import ALONE, Group, check_group
 from mvprune_core.base.interruption import stop_scope
 from mvprune_core.base.notes import Notes
+from mvprune_core.base.options import given_fields
 from mvprune_core.base.storage import Cache, Checkpoints
 from mvprune_core.models.checkpoint_checks import check_range
 from mvprune_core.models.loading import Source, find_model, load_model
@@ -83,8 +84,8 @@ def compress(
         RanksDiverged: the ranks of the group do not compute the same.
         Stopped: `request_stop` was called.
     """
-    objective = objective_for(data)
     asked, why = replace(spec, **options).with_method(data)
+    objective = objective_for(data, given_fields(asked))
     settled = asked.settled(objective, dense_baseline)
     check_packages(objective.imports)
     request = Request(

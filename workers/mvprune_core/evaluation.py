@@ -128,7 +128,7 @@ def _data(opened: Opened, path: str | Path | None, columns: Columns) -> TaskData
 
 
 def _measure(opened: Opened, data: TaskData, runtime: str, progress: Callable[[int, int], None]) -> dict[str, float]:
-    objective, model = objective_for(data), opened.loaded.model
+    objective, model = objective_for(data, opened.manifest.spec), opened.loaded.model
     try:
         objective.class_order(opened.loaded.config)
     except ValueError as error:

@@ -222,11 +222,7 @@ def _load_data(spec: job_pb2.CompressionSpec, roots: Roots, folders: Folders) ->
         hold_out=dataset.hold_out,
         hub_id=dataset.hub_id or None,
         hub_config=dataset.hub_config or None,
-        columns=Columns(
-            text=dataset.text_column or None,
-            text_pair=dataset.text_pair_column or None,
-            label=dataset.label_column or None,
-        ),
+        columns=Columns.named_in(dataset),
         data_root=roots.data,
     )
 

@@ -26,7 +26,8 @@ def longest_input(model: Any) -> int | None:
     padded = [table for table in position_tables(model).values() if table.padding_idx is not None]
     if padded:
         return min(table.num_embeddings - first_position(table) for table in padded)
-    positions = getattr(model.config, "max_position_embeddings", None)
+    config = getattr(model.config, "encoder", model.config)  # of two models, the one that reads the input
+    positions = getattr(config, "max_position_embeddings", None)
     return positions if isinstance(positions, int) and positions > 0 else None  # XLNet: -1
 
 

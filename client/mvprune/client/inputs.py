@@ -86,6 +86,8 @@ class DataOptions(NamedTuple):
     text_column: str | None
     text_pair_column: str | None
     label_column: str | None
+    source_column: str | None
+    target_column: str | None
 
     @property
     def local(self) -> dict[str, Path]:

@@ -45,7 +45,7 @@ class LocalData:
             task = get_task(data.task)
             key = data, tuple(map(_state, files.values()))
             if key not in self._known:
-                columns = Columns(data.text_column, data.text_pair_column, data.label_column)
+                columns = Columns.named_in(data)
                 self._known[key] = check_files(task, files, columns)
             return self._known[key]
         except UnknownTask:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from mvprune.common.excerpts import listed, shown
@@ -68,6 +68,14 @@ class Columns:
     text: str | None = None
     text_pair: str | None = None
     label: str | None = None
+    source: str | None = None
+    target: str | None = None
+
+    @classmethod
+    def named_in(cls, options: object) -> Columns:
+        """The names in an object with attributes such as text_column; one that is empty or not there is found by its
+        name."""
+        return cls(**{each.name: getattr(options, f"{each.name}_column", None) or None for each in fields(cls)})
 
 
 FOUND_BY_NAME = Columns()

@@ -12,6 +12,7 @@ from mvprune.data.kinds.base import Task, TaskData
 from mvprune.data.kinds.classification.labelled import ClassificationData, Split
 from mvprune.data.kinds.passages import PassageData
 from mvprune.data.kinds.question_answering import Question, QuestionAnsweringData
+from mvprune.data.kinds.text_to_text import TextPairs, TextToTextData
 from mvprune.data.kinds.token_classification.sentences import TaggedSplit, TokenClassificationData
 from mvprune.data.tables import TABLES, Rows, table_of_rows
 from mvprune.data.textfiles import COMPRESSED, DataError
@@ -28,6 +29,8 @@ __all__ = [
     "TaggedSplit",
     "TaskData",
     "TaskFiles",
+    "TextPairs",
+    "TextToTextData",
     "TokenClassificationData",
     "find_task_files",
     "load_files",

@@ -23,6 +23,8 @@ class Dataset:
         text_column: column of the text; in CoNLL files its number.
         text_pair_column: column of the second text.
         label_column: column of the label.
+        source_column: column of the text that is read, for summarization and translation.
+        target_column: column of the text that is to be written from it.
     """
 
     train: str
@@ -34,6 +36,8 @@ class Dataset:
     text_column: str
     text_pair_column: str
     label_column: str
+    source_column: str
+    target_column: str
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,15 @@ class Spec:
             job that has SUCCEEDED; in compress() the folder of an artifact.
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task, or that of
             start_from, as it is.
+        max_target_length: tokens of a text that is written, for summarization and translation; longer targets are
+            cut in training.
+        source_prefix: text before each source, such as 'summarize: ' for T5.
+        source_language: language of the sources, a code of the tokenizer, such as en_XX.
+        target_language: language of the targets, a code of the tokenizer, such as ro_RO.
+        num_beams: beams with which a text is written; 1 is greedy.
+        length_penalty: exponent of the length by which the score of a beam is divided; more gives longer texts.
+        no_repeat_ngram_size: tokens of a sequence that is written only once.
+        evaluated_examples: validation examples that evaluations during training write texts for, at most.
         seed: seed of the random numbers.
         method: name of the method.
         method_options: the options of the method that were set.
@@ -200,6 +213,14 @@ class Spec:
     start_from: str
     start_artifact: str
     keep_fine_tuned: bool
+    max_target_length: int | None
+    source_prefix: str
+    source_language: str
+    target_language: str
+    num_beams: int | None
+    length_penalty: float | None
+    no_repeat_ngram_size: int | None
+    evaluated_examples: int | None
     seed: int
     method: str
     method_options: Mapping[str, float | str]

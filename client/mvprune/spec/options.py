@@ -39,6 +39,21 @@ class DataOptions(TypedDict, total=False):
         text_column: column of the text; in CoNLL files its number; default: found by its name.
         text_pair_column: column of the second text; default: found by its name.
         label_column: column of the label; default: found by its name.
+        source_column: column of the text that is read, for summarization and translation; default: found by its
+            name.
+        target_column: column of the text that is to be written from it; default: found by its name.
+        max_target_length: tokens of a text that is written, for summarization and translation; longer targets are
+            cut in training; from 2 to 4,096; default: the task's; in evaluations that of the model's
+            generation_config.json.
+        source_prefix: text before each source, such as 'summarize: ' for T5; default: none.
+        source_language: language of the sources, a code of the tokenizer, such as en_XX; default: the tokenizer's.
+        target_language: language of the targets, a code of the tokenizer, such as ro_RO; default: the tokenizer's.
+        num_beams: beams with which a text is written; 1 is greedy; from 1 to 16; default: that of the model's
+            generation_config.json.
+        length_penalty: exponent of the length by which the score of a beam is divided; more gives longer texts;
+            from -10 to 10; default: that of the model's generation_config.json.
+        no_repeat_ngram_size: tokens of a sequence that is written only once; from 1 to 100; default: that of the
+            model's generation_config.json.
     """
 
     train: str | os.PathLike[str] | None
@@ -50,6 +65,15 @@ class DataOptions(TypedDict, total=False):
     text_column: str | None
     text_pair_column: str | None
     label_column: str | None
+    source_column: str | None
+    target_column: str | None
+    max_target_length: int | None
+    source_prefix: str | None
+    source_language: str | None
+    target_language: str | None
+    num_beams: int | None
+    length_penalty: float | None
+    no_repeat_ngram_size: int | None
 
 
 class MethodOptions(TypedDict, total=False):
@@ -282,6 +306,8 @@ class TrainingOptions(TypedDict, total=False):
         best_metric: metric of the task that patience and keep_best compare; default: the task's primary metric.
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task, or that of
             start_from, as it is; default: no.
+        evaluated_examples: validation examples that evaluations during training write texts for, at most; from 1 to
+            1,000,000; default: all.
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.
     """
 
@@ -306,6 +332,7 @@ class TrainingOptions(TypedDict, total=False):
     keep_best: bool | None
     best_metric: str | None
     keep_fine_tuned: bool | None
+    evaluated_examples: int | None
     seed: int | None
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from mvprune.common.suggestions import must_be_one_of
 from mvprune.data.run_length import EVENTS, default_cooldown, mask_interval_of
-from mvprune.data.tasks import Task
+from mvprune.data.tasks import TASKS, Task
 from mvprune.spec.parameter import Kind, MethodFacts
 from mvprune.spec.parameters import METHODS, PARAMETERS
 from mvprune.spec.patterns import BLOCK, BlocksOfFour, gives_density, parse_pattern
@@ -67,6 +67,7 @@ def problems(
     yield from _keep_fine_tuned(given)
     yield from _baseline(given, task)
     yield from _teacher(given, task)
+    yield from _kind(given, task)
     for option in ("include", "exclude"):
         yield from _layer_names(option, given.get(option, ()))
     if method is not None:
@@ -265,6 +266,20 @@ def _teacher(given: Given, task: Task | None) -> Iterator[Problem]:
         yield _bad("teacher", teacher or "the dense baseline", rule)
     if "teacher_revision" in given and (teacher in (None, *_NAMES_NO_MODEL) or str(teacher).startswith("job:")):
         yield _bad("teacher_revision", given["teacher_revision"], "unset without a model of the hub")
+
+
+def _kind(given: Given, task: Task | None) -> Iterator[Problem]:
+    """Options that only some kinds of task take, and those that some cannot have."""
+    if task is None:
+        return
+    others = {name for each in TASKS.values() for name in each.kind.options} - task.kind.options
+    for name in sorted(others):
+        if name in given and given[name] not in ("", None):
+            able = ", ".join(dict.fromkeys(each.kind.name for each in TASKS.values() if name in each.kind.options))
+            yield _bad(name, given[name], f"unset for the task {task.name}; it is an option of {able}")
+    if task.kind.predicts_tokens and given.get("trim_vocabulary"):
+        rule = f"false for the task {task.name}, whose models predict tokens of the whole vocabulary"
+        yield _bad("trim_vocabulary", "true", rule)
 
 
 def _method(given: Given, method: MethodFacts) -> Iterator[Problem]:

@@ -57,6 +57,20 @@ class RunOptions:
             job that has SUCCEEDED; in compress() the folder of an artifact; default: the weights of the model.
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task, or that of
             start_from, as it is; default: no.
+        max_target_length: tokens of a text that is written, for summarization and translation; longer targets are
+            cut in training; from 2 to 4,096; default: the task's; in evaluations that of the model's
+            generation_config.json.
+        source_prefix: text before each source, such as 'summarize: ' for T5; default: none.
+        source_language: language of the sources, a code of the tokenizer, such as en_XX; default: the tokenizer's.
+        target_language: language of the targets, a code of the tokenizer, such as ro_RO; default: the tokenizer's.
+        num_beams: beams with which a text is written; 1 is greedy; from 1 to 16; default: that of the model's
+            generation_config.json.
+        length_penalty: exponent of the length by which the score of a beam is divided; more gives longer texts;
+            from -10 to 10; default: that of the model's generation_config.json.
+        no_repeat_ngram_size: tokens of a sequence that is written only once; from 1 to 100; default: that of the
+            model's generation_config.json.
+        evaluated_examples: validation examples that evaluations during training write texts for, at most; from 1 to
+            1,000,000; default: all.
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.
     """
 
@@ -79,6 +93,14 @@ class RunOptions:
     delta: bool = False
     start_from: str | None = None
     keep_fine_tuned: bool = False
+    max_target_length: int | None = None
+    source_prefix: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    no_repeat_ngram_size: int | None = None
+    evaluated_examples: int | None = None
     seed: int = 0
 
 
@@ -104,4 +126,12 @@ class RunKeywords(TypedDict, total=False):
     delta: bool
     start_from: str | None
     keep_fine_tuned: bool
+    max_target_length: int | None
+    source_prefix: str | None
+    source_language: str | None
+    target_language: str | None
+    num_beams: int | None
+    length_penalty: float | None
+    no_repeat_ngram_size: int | None
+    evaluated_examples: int | None
     seed: int

@@ -131,7 +131,7 @@ class JobEstimate(_message.Message):
     def __init__(self, phases: _Optional[_Iterable[_Union[JobEstimate.Phase, _Mapping]]] = ..., epochs: _Optional[float] = ..., runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
 
 class CompressionSpec(_message.Message):
-    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp", "locked_mask", "rigl", "sparse_momentum", "rpp", "auto", "include", "exclude", "pattern", "structure", "structure_density", "structure_block_size", "structure_fill", "layer_dropout", "allow_density_miss", "weight_dtype", "embedding_dtype", "activations", "trim_vocabulary", "trim_positions", "target_bytes", "delta", "teacher", "baseline", "training", "start_from", "start_artifact", "keep_fine_tuned", "seed")
+    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp", "locked_mask", "rigl", "sparse_momentum", "rpp", "auto", "include", "exclude", "pattern", "structure", "structure_density", "structure_block_size", "structure_fill", "layer_dropout", "allow_density_miss", "weight_dtype", "embedding_dtype", "activations", "trim_vocabulary", "trim_positions", "target_bytes", "delta", "teacher", "baseline", "training", "start_from", "start_artifact", "keep_fine_tuned", "max_target_length", "source_prefix", "source_language", "target_language", "num_beams", "length_penalty", "no_repeat_ngram_size", "evaluated_examples", "seed")
     class Values(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VALUES_UNSPECIFIED: _ClassVar[CompressionSpec.Values]
@@ -201,6 +201,14 @@ class CompressionSpec(_message.Message):
     START_FROM_FIELD_NUMBER: _ClassVar[int]
     START_ARTIFACT_FIELD_NUMBER: _ClassVar[int]
     KEEP_FINE_TUNED_FIELD_NUMBER: _ClassVar[int]
+    MAX_TARGET_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    NUM_BEAMS_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    NO_REPEAT_NGRAM_SIZE_FIELD_NUMBER: _ClassVar[int]
+    EVALUATED_EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_revision: str
@@ -243,8 +251,16 @@ class CompressionSpec(_message.Message):
     start_from: str
     start_artifact: str
     keep_fine_tuned: bool
+    max_target_length: int
+    source_prefix: str
+    source_language: str
+    target_language: str
+    num_beams: int
+    length_penalty: float
+    no_repeat_ngram_size: int
+    evaluated_examples: int
     seed: int
-    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., platon: _Optional[_Union[PlatonPruning, _Mapping]] = ..., obert: _Optional[_Union[ObertPruning, _Mapping]] = ..., smp: _Optional[_Union[StaticModelPruning, _Mapping]] = ..., locked_mask: _Optional[_Union[LockedMask, _Mapping]] = ..., rigl: _Optional[_Union[RigLPruning, _Mapping]] = ..., sparse_momentum: _Optional[_Union[SparseMomentumPruning, _Mapping]] = ..., rpp: _Optional[_Union[ReweightedProximalPruning, _Mapping]] = ..., auto: _Optional[_Union[AutoPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., structure: _Optional[_Union[CompressionSpec.Structure, str]] = ..., structure_density: _Optional[float] = ..., structure_block_size: _Optional[int] = ..., structure_fill: bool = ..., layer_dropout: _Optional[float] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., activations: _Optional[_Union[Runtime.Activations, str]] = ..., trim_vocabulary: bool = ..., trim_positions: bool = ..., target_bytes: _Optional[int] = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., start_from: _Optional[str] = ..., start_artifact: _Optional[str] = ..., keep_fine_tuned: bool = ..., seed: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., platon: _Optional[_Union[PlatonPruning, _Mapping]] = ..., obert: _Optional[_Union[ObertPruning, _Mapping]] = ..., smp: _Optional[_Union[StaticModelPruning, _Mapping]] = ..., locked_mask: _Optional[_Union[LockedMask, _Mapping]] = ..., rigl: _Optional[_Union[RigLPruning, _Mapping]] = ..., sparse_momentum: _Optional[_Union[SparseMomentumPruning, _Mapping]] = ..., rpp: _Optional[_Union[ReweightedProximalPruning, _Mapping]] = ..., auto: _Optional[_Union[AutoPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., structure: _Optional[_Union[CompressionSpec.Structure, str]] = ..., structure_density: _Optional[float] = ..., structure_block_size: _Optional[int] = ..., structure_fill: bool = ..., layer_dropout: _Optional[float] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., activations: _Optional[_Union[Runtime.Activations, str]] = ..., trim_vocabulary: bool = ..., trim_positions: bool = ..., target_bytes: _Optional[int] = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., start_from: _Optional[str] = ..., start_artifact: _Optional[str] = ..., keep_fine_tuned: bool = ..., max_target_length: _Optional[int] = ..., source_prefix: _Optional[str] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., num_beams: _Optional[int] = ..., length_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., evaluated_examples: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Runtime(_message.Message):
     __slots__ = ()
@@ -259,7 +275,7 @@ class Runtime(_message.Message):
     def __init__(self) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("train", "validation", "hub_id", "hub_config", "test", "hold_out", "text_column", "text_pair_column", "label_column")
+    __slots__ = ("train", "validation", "hub_id", "hub_config", "test", "hold_out", "text_column", "text_pair_column", "label_column", "source_column", "target_column")
     TRAIN_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_FIELD_NUMBER: _ClassVar[int]
     HUB_ID_FIELD_NUMBER: _ClassVar[int]
@@ -269,6 +285,8 @@ class Dataset(_message.Message):
     TEXT_COLUMN_FIELD_NUMBER: _ClassVar[int]
     TEXT_PAIR_COLUMN_FIELD_NUMBER: _ClassVar[int]
     LABEL_COLUMN_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_COLUMN_FIELD_NUMBER: _ClassVar[int]
+    TARGET_COLUMN_FIELD_NUMBER: _ClassVar[int]
     train: str
     validation: str
     hub_id: str
@@ -278,7 +296,9 @@ class Dataset(_message.Message):
     text_column: str
     text_pair_column: str
     label_column: str
-    def __init__(self, train: _Optional[str] = ..., validation: _Optional[str] = ..., hub_id: _Optional[str] = ..., hub_config: _Optional[str] = ..., test: _Optional[str] = ..., hold_out: bool = ..., text_column: _Optional[str] = ..., text_pair_column: _Optional[str] = ..., label_column: _Optional[str] = ...) -> None: ...
+    source_column: str
+    target_column: str
+    def __init__(self, train: _Optional[str] = ..., validation: _Optional[str] = ..., hub_id: _Optional[str] = ..., hub_config: _Optional[str] = ..., test: _Optional[str] = ..., hold_out: bool = ..., text_column: _Optional[str] = ..., text_pair_column: _Optional[str] = ..., label_column: _Optional[str] = ..., source_column: _Optional[str] = ..., target_column: _Optional[str] = ...) -> None: ...
 
 class Schedule(_message.Message):
     __slots__ = ("pruning_start", "cooldown", "shape", "events", "first_event")

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from mvprune_core.base.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.base.hub import first_line
-from mvprune_core.tasks.batching import Examples, Side
+from mvprune_core.tasks.batching import DECODER_IDS, DECODER_MASK, Examples, Side
 
 _CPU = torch.device("cpu")
 TOLERANCE = 3e-4  # of the largest value; rounding changes a hundredth of that, or less
-_STATES = ("last_hidden_state", "encoder_last_hidden_state")
+_ENCODED = "encoder_last_hidden_state"
+_STATES = ("last_hidden_state", _ENCODED)
 _SMALLEST = 0.1  # smaller logits are compared with this instead: one of them may be near 0 by chance
 _TINY = 1e-30  # where all values are 0
 _COMPARED = 3  # examples of a split that are compared with themselves in company
@@ -26,7 +27,7 @@ _FULL, _BLOCKS = "original_full", "block_sparse"
 
 
 def check_forward(
-    model: Any, examples: Examples, read: Callable[[Any, Any], object] = lambda model, batch: model(**batch)
+    model: Any, examples: Examples, read: Callable[[Any, Any], object] = lambda model, batch: readings(model, batch)
 ) -> None:
     """Runs `read` on the CPU for the longest example, by default the forward pass of the model.
 
@@ -97,7 +98,8 @@ def readings(model: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Args:
         model: in evaluation mode.
-        batch: arguments of its forward pass, with input_ids.
+        batch: arguments of its forward pass, with input_ids. Without those of the decoder, the decoder of a model that
+            writes reads the input.
 
     Returns:
         By name, float32; the first dimension is the batch.
@@ -107,6 +109,8 @@ def readings(model: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     def keep(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
         found.update({name: output[name].float() for name in _STATES if output.get(name) is not None})
 
+    if model.config.is_encoder_decoder and model.can_generate() and DECODER_IDS not in batch:
+        batch = {**batch, DECODER_IDS: batch["input_ids"], DECODER_MASK: batch["attention_mask"]}
     body = model.base_model
     hook = body.register_forward_hook(keep) if body is not model else nullcontext()
     with hook:
@@ -114,7 +118,9 @@ def readings(model: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found | {name: value.float() for name, value in output.items() if name.endswith("logits")}
 
 
-def of_example(name: str, row: Tensor, alone: Tensor, count: int, side: Side) -> Tensor | None:
+def of_example(
+    name: str, row: Tensor, alone: Tensor, count: int, side: Side, answered: int | None = None
+) -> Tensor | None:
     """Of a row of `readings` the part that should equal those of the example without padding.
 
     Args:
@@ -123,10 +129,13 @@ def of_example(name: str, row: Tensor, alone: Tensor, count: int, side: Side) ->
         alone: the value of the example without padding.
         count: tokens of the example.
         side: where the batch is padded.
+        answered: tokens of the example that its decoder reads, which is padded on the right; None: the same tokens.
 
     Returns:
         None: nothing of it, as Funnel's states of groups of tokens.
     """
+    if answered is not None and name != _ENCODED:
+        count, side = answered, "right"
     if name in _STATES:
         if len(alone) != count:
             return None
@@ -155,8 +164,9 @@ def padding_difference(model: Any, examples: Examples, side: Side) -> float:
     differences = [0.0]
     for row, number in enumerate(chosen):
         count = int(examples.lengths[number])
+        answered = int(examples.output_lengths[number]) if examples.decoder else None
         for name, alone in read(model, plain, [number]).items():
-            found = of_example(name, beside[name][row], alone[0], count, side)
+            found = of_example(name, beside[name][row], alone[0], count, side, answered)
             if found is not None:
                 differences.append(apart(name, found, alone[0]))
     return max(differences)

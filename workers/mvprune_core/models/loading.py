@@ -137,6 +137,7 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
         )
     notes += give_padding_token(tokenizer)
     notes += settle_padding_id(source.name, model, tokenizer)
+    notes += objective.settle(model, tokenizer)
     notes += given.notes(Head.of(config), is_new=bool(head.names))
     notes += (*head.notes(), *without_batch_effects(model))
     fine_tuned = same_question and not head.names

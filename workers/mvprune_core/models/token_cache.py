@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -41,18 +41,20 @@ def cached_examples(
     """
     make = objective.training_examples if split == "train" else objective.validation_examples
     key = identity(
-        [data.task.name, data.fingerprint, split, max_length],
+        [data.task.name, data.fingerprint, split, max_length, sorted(objective.options.items())],
         [tokenizer, getattr(loaded.tokenizer, "chat_template", None)],
         [class_names(loaded.config), loaded.config.problem_type],
-        loaded.config.is_encoder_decoder and loaded.config.eos_token_id,  # see `Classification`
+        loaded.config.is_encoder_decoder  # see `Classification` and `shifted`
+        and [loaded.config.eos_token_id, getattr(loaded.config, "decoder_start_token_id", None)],
     )
-    return unpack(cache.tensors(_KIND, key, lambda: pack(make(loaded.tokenizer, loaded.config, max_length))))
+    tensors = cache.tensors(_KIND, key, lambda: pack(make(loaded.tokenizer, loaded.config, max_length)))
+    return replace(unpack(tensors), tokenizer=loaded.tokenizer)
 
 
 def pack(examples: Examples) -> dict[str, Tensor]:
     """Examples as a few long tensors."""
     tensors = {f"target.{name}": target for name, target in examples.targets.items()}
-    for part, columns in (("input", examples.inputs), ("note", examples.notes)):
+    for part, columns in (("input", examples.inputs), ("note", examples.notes), ("decoder", examples.decoder)):
         for name, rows in columns.items():
             tensors[f"{part}.{name}"] = torch.from_numpy(np.concatenate(rows))
             tensors[f"{part}-lengths.{name}"] = torch.tensor([len(row) for row in rows])
@@ -64,7 +66,7 @@ def pack(examples: Examples) -> dict[str, Tensor]:
 
 def unpack(tensors: Mapping[str, Tensor]) -> Examples:
     """The inverse of `pack`."""
-    parts: dict[str, dict[str, Any]] = {"input": {}, "note": {}, "target": {}}
+    parts: dict[str, dict[str, Any]] = {"input": {}, "note": {}, "decoder": {}, "target": {}}
     for name, tensor in tensors.items():
         part, _, column = name.partition(".")
         if part == "target":
@@ -75,7 +77,8 @@ def unpack(tensors: Mapping[str, Tensor]) -> Examples:
     if "masking" in tensors:
         probability, mask_token, vocabulary = tensors["masking"].tolist()
         masking = TokenMasking(probability, int(mask_token), int(vocabulary))
-    return Examples(parts["input"], parts["target"], int(tensors["pad_token"]), parts["note"], masking)
+    pad = int(tensors["pad_token"])
+    return Examples(parts["input"], parts["target"], pad, parts["note"], masking, decoder=parts["decoder"])
 
 
 def tokenizer_digest(tokenizer: Any) -> str:

@@ -16,7 +16,7 @@ from mvprune.serving.writing import Messages, Piece, PromptRefused, Wanted, Writ
 from mvprune_core.models.artifact_loading import Opened
 from mvprune_core.models.pieces import Pieces
 from mvprune_core.models.turns import Turn, Turns
-from mvprune_core.tasks.base import Objective
+from mvprune_core.tasks import Objective, options_of
 from mvprune_core.tasks.batching import pad_token
 
 NEW_TOKENS = 64
@@ -37,7 +37,7 @@ class Writer:
     """
 
     def __init__(self, opened: Opened, kind: type[Objective]) -> None:
-        self._task, self._kind = opened.task, kind
+        self._kind, self._options = kind, options_of(opened.task.kind, opened.manifest.spec)
         model: Any = opened.loaded.model
         self._model, self._tokenizer = model, opened.loaded.tokenizer
         self._turns = Turns()
@@ -101,7 +101,7 @@ class Writer:
             if not asked and not self._has_encoder:  # half of the positions at least are for the prompt
                 room = max(room + 1 - new_tokens, (room + 1) // 2)
             truncated = len(tokens)
-            tokens = self._kind.prompt(self._task, self._tokenizer, wanted.prompt, room)
+            tokens = self._kind.prompt(self._options, self._tokenizer, wanted.prompt, room)
             truncated -= len(tokens)
         if self._new_positions is not None:
             new_tokens = min(new_tokens, self._new_positions - (1 if self._has_encoder else len(tokens)))
@@ -120,7 +120,7 @@ class Writer:
 
     def _tokens(self, prompt: str | Messages) -> list[int]:
         if isinstance(prompt, str):
-            tokens = self._kind.prompt(self._task, self._tokenizer, prompt, None)
+            tokens = self._kind.prompt(self._options, self._tokenizer, prompt, None)
         else:
             tokens = self._chat(prompt)
         if not tokens:

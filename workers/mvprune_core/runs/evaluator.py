@@ -90,17 +90,20 @@ class Evaluator:
         found = {objective.data.fingerprint: objective.sample_metric(each.predictions) for objective, each in pairs}
         return {name: resampled(*one) for name, one in found.items() if one is not None}
 
-    def measure(self, loaded: Loaded, curve: Curve, step: int) -> Measurement:
-        """The evaluation of a model after `step` steps of a phase, which its curve records."""
+    def measure(self, loaded: Loaded, curve: Curve, step: int, *, on_the_way: bool = False) -> Measurement:
+        """The evaluation of a model after `step` steps of a phase, which its curve records; while it is trained that on
+        the examples for it."""
         run, digest = self.resolved, None
+        objective, examples = run.on_the_way if on_the_way else (run.objective, run.validation)
         # The last model that was evaluated in training, or the best one, is the result if it is stored as it is.
         is_stored = run.spec.coding == _EXACT and not run.spec.rounds
-        if run.settings.evaluate_every and (curve.phase == "dense" or is_stored):
+        is_whole = run.on_the_way.examples is run.validation
+        if is_whole and run.settings.evaluate_every and (curve.phase == "dense" or is_stored):
             digest = digest_of(loaded.model)
         found = self.measurements.get(digest)
         if found is None:
-            predictions = run.objective.predict(loaded.model.to(run.device), run.validation, run.device, self.group)
-            found = Measurement(run.objective.measure(predictions), predictions)
+            predictions = objective.predict(loaded.model.to(run.device), examples, run.device, self.group)
+            found = Measurement(objective.measure(predictions), predictions)
         if digest is not None:
             self.measurements.add(digest, found)
         curve.add_evaluation(step, found.metrics)
@@ -137,7 +140,8 @@ class Evaluator:
             final, measured, chosen = quantize_embeddings(final, measured, run, self._remeasure)
             self.notes.add(*chosen)
         self.callback.on_evaluate("pruning", final.steps, measured.metrics)
-        self.notes.add(*notes)
+        signature = run.objective.signature()
+        self.notes.add(*notes, *[f"metrics are {signature}"] * bool(signature))
         return final, measured
 
     def above_constant(

@@ -34,13 +34,12 @@ from mvprune_core.pruning.structure_kinds import Structure, new_selector, pruned
 from mvprune_core.runs.baselines import SharedBaseline
 from mvprune_core.runs.given_masks import GivenMask, find_mask, load_mask, load_start
 from mvprune_core.runs.precision import Attempt, with_precision
-from mvprune_core.runs.resolved import Request, ResolvedRun, Test, pruned_layers
+from mvprune_core.runs.resolved import Examined, Request, ResolvedRun, pruned_layers
 from mvprune_core.runs.spec import Spec
 from mvprune_core.storing.accounting import check_density
 from mvprune_core.storing.positions import can_trim_positions, check_positions, rows_for
 from mvprune_core.storing.reopening import Sample
 from mvprune_core.storing.target_size import CANDIDATES, check_target
-from mvprune_core.tasks import objective_for
 from mvprune_core.tasks.batching import Examples, trained_on
 from mvprune_core.tasks.probes import probes
 from mvprune_core.training.distillation import Teacher, check_stored, compare_states
@@ -105,12 +104,18 @@ def resolve(
     validation = cached_examples(cache, objective, data, student, max_length, "validation", tokenizer)
     test = None
     if (tested := getattr(data, "test", None)) is not None:  # data of a plugin may have no such attribute
-        of_test = objective_for(tested)
+        of_test = replace(objective, data=tested)
         read = cached_examples(cache, of_test, tested, student, max_length, "validation", tokenizer)
         side = padding_side(student.model, (read, probes(student.tokenizer, max_length)))
-        test = Test(of_test, replace(read, padding_side=side))
+        test = Examined(of_test, replace(read, padding_side=side))
     side = padding_side(student.model, (train, validation, probes(student.tokenizer, max_length)))
     train, validation = (replace(split, padding_side=side) for split in (train, validation))
+    on_the_way = Examined(objective, validation)
+    if (count := spec.evaluated_examples or len(validation)) < len(validation):
+        few = objective.shortened(count)
+        read = cached_examples(cache, few, few.data, student, max_length, "validation", tokenizer)
+        on_the_way = Examined(few, replace(read, padding_side=side))
+    notes.add(*objective.notes_on(train))
     width = getattr(student.config, "hidden_size", BASE_WIDTH)
     settings = training.settings(data.task, width, len(train))
     settings = with_precision(settings, request, student, layers, train, attempt, notes)
@@ -163,6 +168,7 @@ def resolve(
         selector=selector,
         value_head=_find_value_head(request, student, train, notes),
         test=test,
+        on_the_way=on_the_way,
     )
     if run.prunes_dense:
         notes.add(f"pruning goes on from the dense model and its head: {method.name} prunes models that are trained")

@@ -56,8 +56,8 @@ class Request:
         return self.spec.keep_fine_tuned and (student.fine_tuned or self.spec.start_from is not None)
 
 
-class Test(NamedTuple):
-    """Examples to test on, and their objective."""
+class Examined(NamedTuple):
+    """Examples to evaluate on, and their objective."""
 
     objective: Objective
     examples: Examples
@@ -91,6 +91,7 @@ class ResolvedRun(Request):
         selector: which weights stay at a density.
         value_head: the layer of the model that training sees in another scale; None: there is none.
         test: what the result is measured on once; None: nothing.
+        on_the_way: what models are evaluated on while they are trained.
     """
 
     method: Method
@@ -114,7 +115,8 @@ class ResolvedRun(Request):
     structures: tuple[Structures, ...]
     selector: Selector
     value_head: ValueHead | None
-    test: Test | None
+    test: Examined | None
+    on_the_way: Examined
 
     @property
     def dense_steps(self) -> int:

@@ -295,7 +295,7 @@ class CompressionRun:
 
         def measure(step: int) -> dict[str, float]:
             with nullcontext() if head is None else head.in_data_scale(model):
-                metrics = self.evaluator.measure(loaded, curve, step).metrics
+                metrics = self.evaluator.measure(loaded, curve, step, on_the_way=True).metrics
             self.callback.on_evaluate(curve.phase, step, metrics)
             if metric not in metrics:  # such as that of a second validation file
                 raise CompressionError(

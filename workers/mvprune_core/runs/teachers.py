@@ -50,7 +50,7 @@ def load_for_logits(source: Source, run: ResolvedRun, cache: Cache) -> tuple[Loa
     side = padding_side(teacher.model, (examples, probes(teacher.tokenizer, length)))
     examples = replace(examples, padding_side=side)
     per_token = any(output.per_token for output in run.objective.outputs)
-    if per_token and not np.array_equal(examples.lengths, run.train.lengths):
+    if per_token and not np.array_equal(examples.output_lengths, run.train.output_lengths):
         raise CompressionError(
             Reason.INVALID_MODEL,
             f"teacher.model must read the same tokens as the student in a task over tokens, got {source.name!r}; give "

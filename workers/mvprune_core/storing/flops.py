@@ -11,7 +11,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.pytorch_utils import Conv1D
 
+from mvprune_core.tasks.batching import DECODER_IDS, DECODER_MASK
+
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_DECODER = (DECODER_IDS, DECODER_MASK)
 
 
 def count_flops(model: nn.Module, batch: Mapping[str, Tensor], pruned: Collection[str]) -> tuple[int, int]:
@@ -55,13 +58,15 @@ def count_flops(model: nn.Module, batch: Mapping[str, Tensor], pruned: Collectio
 
 
 def one_input(batch: Mapping[str, Tensor], tokens: int) -> dict[str, Tensor]:
-    """The inputs of one example, shape (1, tokens), made as long as asked by repeating its second token.
+    """The inputs of one example, shape (1, tokens), made as long as asked by repeating its second token. What a decoder
+    reads beside them stays as it is.
 
     Args:
         batch: a batch of one example without padding.
         tokens: number of tokens, at least that of the example.
     """
-    return {name: _longer(batch[name], tokens) for name in _INPUTS if name in batch}
+    longer = {name: _longer(batch[name], tokens) for name in _INPUTS if name in batch}
+    return longer | {name: batch[name] for name in _DECODER if name in batch}
 
 
 def _longer(row: Tensor, tokens: int) -> Tensor:

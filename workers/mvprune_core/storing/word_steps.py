@@ -21,7 +21,7 @@ from torch import nn
 from mvprune.artifact import Values
 from mvprune.artifact.values import STEPS, rounded
 from mvprune_core.base.state import tensors_of
-from mvprune_core.tasks.batching import Examples
+from mvprune_core.tasks.batching import DECODER_IDS, Examples
 
 Array = npt.NDArray[Any]
 
@@ -52,7 +52,7 @@ class Words:
 
     def read_by(self, examples: Examples) -> Words:
         """The same with the counts of examples."""
-        tokens = np.concatenate([*examples.inputs["input_ids"]])
+        tokens = np.concatenate([*examples.inputs["input_ids"], *examples.decoder.get(DECODER_IDS, ())])
         return replace(self, counts=np.bincount(tokens, minlength=len(self.counts)))
 
     def steps(self, table: Array, grade: int, ladder: Sequence[int] = STEPS) -> npt.NDArray[np.int64]:

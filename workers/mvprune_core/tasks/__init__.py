@@ -45,9 +45,19 @@ def objective_of_kind(kind: Kind[Any]) -> type[Objective]:
     )
 
 
-def objective_for(data: TaskData) -> Objective:
-    """The objective of a data set that `load_task` returned."""
-    return objective_of_kind(data.task.kind)(data)
+def objective_for(data: TaskData, given: Mapping[str, Any] = MappingProxyType({})) -> Objective:
+    """The objective of a data set that `load_task` returned.
+
+    Args:
+        data: the data set.
+        given: options of a run by name, with those of the kind.
+    """
+    return objective_of_kind(data.task.kind)(data, options_of(data.task.kind, given))
 
 
-__all__ = ["OBJECTIVES", "Objective", "TaskData", "objective_for", "objective_of_kind"]
+def options_of(kind: Kind[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the options of a run those that a kind takes, as far as they are given."""
+    return {name: given[name] for name in sorted(kind.options) if given.get(name)}
+
+
+__all__ = ["OBJECTIVES", "Objective", "TaskData", "objective_for", "objective_of_kind", "options_of"]

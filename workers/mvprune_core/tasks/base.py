@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -53,9 +53,11 @@ class Objective(ABC):
         any_can_teach: whether a teacher need not have been trained on the data: any model with the head answers.
         suggestion: a model that fits the kind, for messages.
         writes: whether a model answers with text that its `generate` writes; it reads what `prompt` returns.
+        options: those of the run that the kind takes, by name, as `Kind.options` lists them; only those that are given.
     """
 
     data: TaskData
+    options: Mapping[str, Any] = field(default_factory=dict)
     kind: ClassVar[str]
     outputs: ClassVar[tuple[DistilledOutput, ...]] = ()
     imports: ClassVar[tuple[str, ...]] = ()
@@ -93,6 +95,15 @@ class Objective(ABC):
     def configure(self, config: Any) -> bool:
         """Writes the head into a model's config. Returns whether the head that it had before solves the same task."""
 
+    def settle(self, model: Any, tokenizer: Any) -> tuple[str, ...]:
+        """Gives a model that was loaded with the head, and its tokenizer, what the kind and its options need. Returns
+        notes on it.
+
+        Raises:
+            CompressionError: the model cannot have it.
+        """
+        return ()
+
     def check_config(self, config: Any) -> None:
         """Checks that transformers has models of this architecture for the kind of task.
 
@@ -119,6 +130,14 @@ class Objective(ABC):
         labels are targets.
         """
 
+    def shortened(self, count: int) -> Self:
+        """The objective with so many of its validation examples, fewer than it has, for evaluations on the way."""
+        raise NotImplementedError(f"{type(self).__name__} evaluates all examples")
+
+    def notes_on(self, train: Examples) -> tuple[str, ...]:
+        """Notes on the training examples."""
+        return ()
+
     @abstractmethod
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         """The validation split, tokenised."""
@@ -133,6 +152,11 @@ class Objective(ABC):
     @abstractmethod
     def measure(self, predictions: Any) -> dict[str, float]:
         """The task's metrics of what `predict` returned."""
+
+    def signature(self) -> str:
+        """How packages compute the metrics, in the words of their own signatures, for the notes of a result; "" where
+        the names say it."""
+        return ""
 
     def sample_metric(self, predictions: Any) -> tuple[int, SampleMetric] | None:
         """The number of examples of what `predict` returned, and the primary metric on a sample of them; None where a
@@ -176,11 +200,11 @@ class Objective(ABC):
         return ()
 
     @classmethod
-    def prompt(cls, task: Task, tokenizer: Any, text: str, room: int | None) -> list[int]:
+    def prompt(cls, options: Mapping[str, Any], tokenizer: Any, text: str, room: int | None) -> list[int]:
         """The tokens that a model that `writes` reads of a text.
 
         Args:
-            task: the task.
+            options: see `Objective`.
             tokenizer: of the model.
             text: of the field of an input.
             room: tokens at most; None: all of the text's.
@@ -214,7 +238,11 @@ class Objective(ABC):
 
 @contextmanager
 def counted(model: nn.Module, report: Callable[[int], None]) -> Iterator[None]:
-    """A context in which `report` receives the number of examples that the model has read, after each forward pass."""
+    """A context in which `report` receives the number of examples that the model has read, after each forward pass; of
+    an encoder-decoder that writes, its encoder, which reads each example once."""
+    writer: Any = model
+    writes_from_input = writer.config.is_encoder_decoder and writer.can_generate()
+    reader: nn.Module = writer.get_encoder() if writes_from_input else model
     done = 0
 
     def count(_: Any, __: Any, inputs: Mapping[str, Any], ___: Any) -> None:
@@ -222,7 +250,7 @@ def counted(model: nn.Module, report: Callable[[int], None]) -> Iterator[None]:
         done += len(inputs["input_ids"])
         report(done)
 
-    hook = model.register_forward_hook(count, with_kwargs=True)
+    hook = reader.register_forward_hook(count, with_kwargs=True)
     try:
         yield
     finally:
@@ -246,22 +274,43 @@ def forward_passes(
         examples: the examples.
         device: where the model is.
         read: takes from the model's output for the examples with some indices what is needed, on the CPU.
-        batch_size: examples that the model reads at a time.
-        only: indices of examples.
-        group: the ranks; each receives what all of them read, in the order that one process would have.
+        batch_size, only, group: see `in_batches`.
 
     Yields:
         Indices of a batch, shape (batch,), and what `read` returned for it.
     """
-    model.eval()
-    some = np.arange(len(examples)) if only is None else only
-    batches = [some[batch] for batch in evaluation_batches(examples.lengths[some], batch_size)]
 
     def passed(indices: Indices) -> _T:
         with torch.inference_mode():
             output = model(**examples.batch(indices, device))
         return read(indices, output)
 
+    model.eval()
+    return in_batches(examples, passed, batch_size=batch_size, only=only, group=group)
+
+
+def in_batches(
+    examples: Examples,
+    passed: Callable[[Indices], _T],
+    *,
+    batch_size: int,
+    only: Indices | None = None,
+    group: Group = ALONE,
+) -> Iterator[tuple[Indices, _T]]:
+    """What is computed of batches of all examples, or `only` these, the longest first. The ranks of a group share them.
+
+    Args:
+        examples: the examples.
+        passed: computes it for the examples with some indices, shape (batch,).
+        batch_size: examples of a batch.
+        only: indices of examples.
+        group: the ranks; each receives what all of them computed, in the order that one process would have.
+
+    Yields:
+        Indices of a batch, shape (batch,), and what `passed` returned for it.
+    """
+    some = np.arange(len(examples)) if only is None else only
+    batches = [some[batch] for batch in evaluation_batches(examples.lengths[some], batch_size)]
     if group.size == 1:
         for indices in batches:
             check_stop()

@@ -22,6 +22,7 @@ _TOKENIZER_BATCH = 1000
 _LENGTHS_PER_OCTAVE = 8
 
 IGNORED = -100  # the label that PyTorch's cross-entropy leaves out
+DECODER_IDS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
 
 Indices = NDArray[np.int64]
 Ragged = Sequence[NDArray[np.int32]]
@@ -79,11 +80,14 @@ class Examples:
         inputs: by the name of the model's argument (input_ids, token_type_ids, labels of tokens): one int32 array for
             each example, as long as its input_ids.
         targets: by the name of the model's argument (labels, start_positions): a tensor, one row for each example.
-        pad_token: id that pads input_ids.
+        pad_token: id that pads input_ids and decoder_input_ids.
         notes: values that evaluation needs and the model does not: one int32 array for each example.
         masking: masks the tokens of each batch; None: no masking.
         few_lengths: whether batches are padded to `rounded_length`, so that few shapes occur.
         padding_side: where batches are padded, see `mvprune_core.models.forward.padding_side`.
+        decoder: what the decoder of an encoder-decoder reads and is to answer (decoder_input_ids, labels): one int32
+            array for each example, all of one length, another one than its input_ids. Padded on the right.
+        tokenizer: the one that they were made with, where what a model writes becomes text again.
     """
 
     inputs: Mapping[str, Ragged]
@@ -93,6 +97,8 @@ class Examples:
     masking: TokenMasking | None = None
     few_lengths: bool = False
     padding_side: Side = "right"
+    decoder: Mapping[str, Ragged] = field(default_factory=dict)
+    tokenizer: Any = None
 
     def __len__(self) -> int:
         return len(self.inputs["input_ids"])
@@ -100,45 +106,69 @@ class Examples:
     @property
     def per_token(self) -> bool:
         """Whether tokens have labels. The loss is then a mean over tokens, not over examples."""
-        return "labels" in self.inputs
+        return "labels" in self.inputs or "labels" in self.decoder
 
     @cached_property
     def lengths(self) -> Indices:
-        """Tokens of each example, shape (examples,)."""
+        """Tokens that the model reads of each example, shape (examples,)."""
         return np.array([len(ids) for ids in self.inputs["input_ids"]], dtype=np.int64)
+
+    @cached_property
+    def output_lengths(self) -> Indices:
+        """Tokens of each example that the model has an output for, shape (examples,)."""
+        if not self.decoder:
+            return self.lengths
+        return np.array([len(ids) for ids in self.decoder[DECODER_IDS]], dtype=np.int64)
 
     def batch(
         self, indices: Indices, device: torch.device, random: np.random.Generator | None = None
     ) -> dict[str, Tensor]:
-        """Arguments of the model's forward pass; inputs are (batch, tokens), padded on `padding_side`.
+        """Arguments of the model's forward pass; inputs are (batch, tokens), padded on `padding_side`, those of the
+        decoder (batch, target tokens).
 
         Args:
             indices: indices of the examples, shape (batch,).
             device: the device of the returned tensors.
             random: the random generator of the masking; required if there is masking, else unused.
         """
-        lengths = self.lengths[indices]
-        tokens = lengths.max()
-        if self.few_lengths:
-            tokens = min(rounded_length(tokens), self.lengths.max())  # a model has no more positions than that
-        begins = tokens - lengths if self.padding_side == "left" else np.zeros_like(lengths)
-        padded = {
-            name: _pad([column[i] for i in indices], begins, tokens, self._filler(name))
-            for name, column in self.inputs.items()
-        }
+        padded, mask = self._padded(self.inputs, self.lengths, indices, self.padding_side)
         if self.masking is not None:
             if random is None:
                 raise ValueError("random must be given for examples that are masked in each batch, got None")
             hidden, labels = self.masking.hide(padded["input_ids"], padded["labels"], random)
             padded |= {"input_ids": hidden, "labels": labels}
-        places = np.arange(tokens) - begins[:, None]
-        padded["attention_mask"] = ((places >= 0) & (places < lengths[:, None])).astype(np.int64)
+        padded["attention_mask"] = mask
+        if self.decoder:
+            answers, mask = self._padded(self.decoder, self.output_lengths, indices, "right")
+            padded |= answers | {DECODER_MASK: mask}
         batch = {name: torch.from_numpy(column) for name, column in padded.items()}
         batch |= {name: target[torch.from_numpy(indices)] for name, target in self.targets.items()}
         return {name: value.to(device, non_blocking=True) for name, value in batch.items()}
 
+    def _padded(
+        self, columns: Mapping[str, Ragged], all_lengths: Indices, indices: Indices, side: Side
+    ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64]]:
+        """Columns of some examples, each (batch, tokens), and the mask of what is no padding."""
+        lengths = all_lengths[indices]
+        tokens = lengths.max()
+        if self.few_lengths:
+            tokens = min(rounded_length(tokens), all_lengths.max())  # a model has no more positions than that
+        begins = tokens - lengths if side == "left" else np.zeros_like(lengths)
+        padded = {
+            name: _pad([column[i] for i in indices], begins, tokens, self._filler(name))
+            for name, column in columns.items()
+        }
+        places = np.arange(tokens) - begins[:, None]
+        return padded, ((places >= 0) & (places < lengths[:, None])).astype(np.int64)
+
     def _filler(self, name: str) -> int:
-        return {"input_ids": self.pad_token, "labels": IGNORED}.get(name, 0)
+        return {"input_ids": self.pad_token, DECODER_IDS: self.pad_token, "labels": IGNORED}.get(name, 0)
+
+
+def output_mask(batch: Mapping[str, Tensor]) -> Tensor:
+    """Which tokens of a batch the model has an output for, no padding, shape (batch, tokens): the decoder's, if it
+    reads others than the encoder."""
+    return batch.get(DECODER_MASK, batch["attention_mask"])
 
 
 def rounded_length(tokens: int) -> int:

@@ -19,7 +19,7 @@ message, the answer as the assistant's; without a template a line end separates 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -83,7 +83,7 @@ class CausalLanguageModelling(LanguageModelling):
         return (Field("text"),)
 
     @classmethod
-    def prompt(cls, task: Task, tokenizer: Any, text: str, room: int | None) -> list[int]:
+    def prompt(cls, options: Mapping[str, Any], tokenizer: Any, text: str, room: int | None) -> list[int]:
         """Begun as in training; of a text that is too long its last tokens."""
         begin, _ = _ends(tokenizer)
         tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]

@@ -18,13 +18,14 @@ from mvprune_core.base.settings import Precision
 from mvprune_core.models.loading import Source
 from mvprune_core.tasks import Objective
 from mvprune_core.tasks.base import EVALUATION_BATCH, forward_passes
-from mvprune_core.tasks.batching import Examples, Indices
+from mvprune_core.tasks.batching import Examples, Indices, output_mask
 from mvprune_core.tasks.chance import SanityFailure
 from mvprune_core.tasks.language import VOCABULARY_BATCH
 from mvprune_core.tasks.outputs import CLASSES, DistilledOutput
 from mvprune_core.training.precision import autocast
 
 _WEIGHTS = ("temperature", "alpha", "hidden_states")
+_DECODER_STATES = "decoder_hidden_states"
 STARTS = ".starts"  # after the name of an output: the first row of each example
 MOST_STORED = 4 << 30
 """Bytes that are stored of a teacher's probabilities over a vocabulary: those of some 11 million tokens."""
@@ -91,12 +92,16 @@ class HiddenStates:
             output: the student's output, with hidden states.
             inputs: what `output` was computed from.
         """
-        attended = inputs["attention_mask"]
-        with torch.no_grad(), autocast(attended.device, self.precision):
+        answered = output_mask(inputs)
+        masks = {_DECODER_STATES: answered}
+        with torch.no_grad(), autocast(answered.device, self.precision):
             target = _states(self.model(**inputs, output_hidden_states=True))
-        errors = [_relative_error(*pair, attended) for pair in zip(_states(output), target, strict=True)]
+        errors = [
+            _relative_error(states, expected, masks.get(name, inputs["attention_mask"]))
+            for (name, states), (_, expected) in zip(_states(output), target, strict=True)
+        ]
         error = torch.stack(errors).mean(0)
-        counts = attended.sum(1) if self.per_token else torch.ones_like(error)
+        counts = answered.sum(1) if self.per_token else torch.ones_like(error)
         loss: Tensor = self.weight * (error * counts).sum() / counts.sum()
         return loss
 
@@ -112,10 +117,11 @@ def compare_states(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
     return HiddenStates(model, 1.0, "fp32").loss(model(**batch, output_hidden_states=True), batch)
 
 
-def _states(output: Any) -> list[Tensor]:
-    """The outputs of all layers, without the embeddings, which are not pruned."""
-    names = "hidden_states", "encoder_hidden_states", "decoder_hidden_states"
-    found = [states for name in names for states in (output.get(name) or ())[1:]]
+def _states(output: Any) -> list[tuple[str, Tensor]]:
+    """The outputs of all layers, with the name of their part of the model's output; without the embeddings, which are
+    not pruned."""
+    names = "hidden_states", "encoder_hidden_states", _DECODER_STATES
+    found = [(name, states) for name in names for states in (output.get(name) or ())[1:]]
     if not found:
         raise ValueError("it gives no hidden states")
     return found
@@ -180,8 +186,7 @@ class DistillationLoss:
             share: weight of this batch in the batch of the optimizer step, for the teacher's terms.
         """
         terms = [
-            self._logits_loss(each, output[each.name].float(), inputs["attention_mask"], indices)
-            for each in self.outputs
+            self._logits_loss(each, output[each.name].float(), output_mask(inputs), indices) for each in self.outputs
         ]
         loss = (1 - self.alpha) * on_labels + self.alpha * torch.stack(terms).mean() * share
         return loss if self.hidden is None else loss + self.hidden.loss(output, inputs) * share
@@ -210,7 +215,7 @@ def check_stored(examples: Examples, which: Indices, outputs: Sequence[Distilled
     Raises:
         ValueError: it has not.
     """
-    tokens = int(examples.lengths[which].sum())
+    tokens = int(examples.output_lengths[which].sum())
     size = sum(each.bytes_per_token for each in outputs) * tokens
     if size > MOST_STORED:
         raise ValueError(
@@ -234,7 +239,7 @@ def compute_teacher_logits(
         `logits` and `starts` of `DistillationLoss` for every output: "NAME" and "NAME.starts".
     """
     rows: dict[str, list[Tensor]] = {}
-    lengths = examples.lengths
+    lengths = examples.output_lengths
 
     def read(indices: Indices, output: Any) -> dict[str, list[Tensor]]:
         return {

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mvprune_core.base.group import ALONE, Group, sum_gradients
 from mvprune_core.base.settings import Settings
 from mvprune_core.pruning.reconstruction import InputMoments
-from mvprune_core.tasks.batching import IGNORED, Examples, Indices
+from mvprune_core.tasks.batching import IGNORED, Examples, Indices, output_mask
 from mvprune_core.tasks.losses import Loss
 from mvprune_core.training.distillation import DistillationLoss
 from mvprune_core.training.precision import autocast
@@ -87,11 +87,11 @@ def _shares(
     """The weights of parts of a batch in its loss: for the loss on labels, and for the loss on a teacher's logits.
 
     Both losses are means over examples. If tokens have labels, they are means over the labelled tokens and over all
-    tokens.
+    tokens that the model has an output for.
     """
     if per_token:
         labelled = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches])
-        attended = torch.stack([batch["attention_mask"].sum() for batch in batches])
+        attended = torch.stack([output_mask(batch).sum() for batch in batches])
         return list(labelled / labelled.sum()), list(attended / attended.sum())
     sizes = [len(batch["input_ids"]) for batch in batches]
     shares = [size / sum(sizes) for size in sizes]

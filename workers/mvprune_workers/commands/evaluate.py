@@ -41,7 +41,7 @@ def evaluate_command(argv: Sequence[str]) -> None:
                     source.folder,
                     args.data,
                     task=args.task,
-                    columns=Columns(args.text_column, args.text_pair_column, args.label_column),
+                    columns=Columns.named_in(args),
                     base=args.base,
                     runtime=args.runtime,
                     activations=args.activations,
@@ -63,6 +63,8 @@ def _parser() -> Parser:
     )
     parser.add_argument("--text-pair-column", metavar="NAME", help="column of the second text")
     parser.add_argument("--label-column", metavar="NAME", help="column of the label")
+    parser.add_argument("--source-column", metavar="NAME", help="column of the text that is read")
+    parser.add_argument("--target-column", metavar="NAME", help="column of the text that is to be written from it")
     add_runtime(parser, "dense")
     parser.add_argument("--threads", type=positive_number, metavar="N", help="default: as many as torch takes")
     return parser

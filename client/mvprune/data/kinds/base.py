@@ -64,6 +64,8 @@ class Kind(ABC, Generic[Source]):
         rows_are_examples: whether each row of the data is one example, or at least about one.
         has_windows: whether a long row gives several examples.
         losses: those of its metrics that have a unit of their own, and of which less is better.
+        options: the options of a run that only some kinds take, and this one does, by name.
+        predicts_tokens: whether its models predict tokens of the vocabulary, which must then be whole.
         tasks: the named tasks.
     """
 
@@ -77,6 +79,8 @@ class Kind(ABC, Generic[Source]):
     rows_are_examples: ClassVar[bool] = True
     has_windows: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset()
+    options: ClassVar[frozenset[str]] = frozenset()
+    predicts_tokens: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return self.name
@@ -169,6 +173,7 @@ class Task:
         implied_header: the columns of the official tsv files where these have no header line (CoLA).
         has_broken_rows: the official files have a few damaged rows, which are left out, as by the hub's loader.
         max_length: tokens of an input; longer inputs are cut (question answering: the length of a window).
+        max_target_length: tokens of a text that is written, at most.
         epochs, batch_size, learning_rate, weight_decay: defaults of fine-tuning, more epochs over few examples.
         paper_epochs: epochs of the preset `paper`: 6 for MNLI and QQP, 10 for SQuAD in Sanh et al. 2020.
     """
@@ -192,6 +197,7 @@ class Task:
     implied_header: tuple[str, ...] = ()
     has_broken_rows: bool = False
     max_length: int = 128
+    max_target_length: int = 128
     epochs: float = 3.0
     paper_epochs: float = 6.0
     batch_size: int = 32

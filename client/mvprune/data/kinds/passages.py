@@ -71,6 +71,7 @@ class OfPassages(Kind[Passages], ABC):
 
     columns: ClassVar[tuple[str, ...]] = ("text",)
     rows_are_examples: ClassVar[bool] = False
+    predicts_tokens: ClassVar[bool] = True
     losses: ClassVar[frozenset[str]] = frozenset({"perplexity"})
 
     def read_other(self, path: Path, columns: Columns) -> Passages:

@@ -270,8 +270,7 @@ class Checker:
 
     def _check_data(self, task: Task | None, spec: job_pb2.CompressionSpec) -> None:
         dataset, field = spec.dataset, "job.spec.dataset"
-        named = (dataset.text_column, dataset.text_pair_column, dataset.label_column)
-        columns = Columns(*(name or None for name in named))
+        columns = Columns.named_in(dataset)
         test = self._test_path(f"{field}.test", dataset)
         if dataset.hub_id:
             if dataset.train or dataset.validation:
