@@ -78,8 +78,8 @@ class Predictor:
             classification: label, its score, scores by label (fractions, their sum is 1); regression: value; question
             answering: answer, its characters [start, end) in the context and score, the sum of the logits of its first
             and last token ("", 0 and 0 where the context has no answer); token classification: words, each with its
-            tag and its characters [start, end) in the text; models that write: generated_text, what the model writes after
-            the text or from it, and truncated_tokens, how many of the text's it left out, if any.
+            tag and its characters [start, end) in the text; models that write: generated_text, what the model writes
+            after the text or from it, and truncated_tokens, how many of the text's it left out, if any.
 
         Raises:
             DataError: the tokenizer drops all of the texts.

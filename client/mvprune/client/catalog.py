@@ -35,7 +35,7 @@ class TaskEntry:
     """A task that jobs can name.
 
     Attributes:
-        kind: classification, regression, question-answering, token-classification, masked-lm or causal-lm.
+        kind: classification, regression, question-answering, token-classification, …: see `mvpctl tasks`.
         primary_metric: the one of `metrics` that results are compared by; more of it is better if `higher_is_better`.
         has_data: whether the server has the task's own files.
         hub_id: where they come from otherwise; "": every job brings its own.

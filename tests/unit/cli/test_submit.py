@@ -99,6 +99,10 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
     line = """
         submit --model org/m --revision r --density 0.1
         --train server:/t.jsonl --validation s3://b/v.tsv --text-column a --text-pair-column b --label-column c
+        --source-column d --target-column e --max-target-length 40
+        --set source_prefix=tl;dr: --set source_language=en_XX
+        --set target_language=ro_RO --set num_beams=4 --set length_penalty=0.5 --set no_repeat_ngram_size=3
+        --set evaluated_examples=50
         --method movement --pruning-start 0.05 --cooldown 0.3 --set score_learning_rate=0.02
         --shape linear --selection global --set initial_scores=magnitude
         --include *.attention.* --include *.dense --exclude *.0.* --pattern 1:10 --structure heads_and_units
@@ -106,9 +110,9 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --weight-dtype int8 --embedding-dtype bf16 --trim-vocabulary --trim-positions
         --target-bytes 10MB --delta
         --teacher org/t --set teacher_revision=v1 --set temperature=3 --set alpha=0.5 --set hidden_states=2
-        --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --weight-decay 0.01 --max-length 32 --seed 5
-        --accumulation-steps 2 --precision bf16 --set train_embeddings=true --set compile=true --gradient-checkpointing
-        --set deterministic=true
+        --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --set weight_decay=0.01 --max-length 32 --seed 5
+        --accumulation-steps 2 --precision bf16 --set train_embeddings=true --set compile=true
+        --set gradient_checkpointing=true --set deterministic=true
         --set dropout=true --set lr_density_exponent=0.5 --evaluate-every 3 --patience 2 --keep-best
         --set best_metric=f1
         --gpus 0 --cpus 2 --memory 8GiB --workers 3 --max-attempts 1
@@ -132,7 +136,17 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
             text_column="a",
             text_pair_column="b",
             label_column="c",
+            source_column="d",
+            target_column="e",
         ),
+        max_target_length=40,
+        source_prefix="tl;dr:",
+        source_language="en_XX",
+        target_language="ro_RO",
+        num_beams=4,
+        length_penalty=0.5,
+        no_repeat_ngram_size=3,
+        evaluated_examples=50,
         movement=job_pb2.MovementPruning(
             schedule=job_pb2.Schedule(pruning_start=0.05, cooldown=0.3, shape="LINEAR"),
             score_learning_rate=0.02,

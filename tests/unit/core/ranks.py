@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 import torch
 from tests.unit.core.conftest import sentences
+from tests.unit.core.encoder_decoders import text_data
 from tests.unit.core.tasks.test_masked_lm import passages
 from tests.unit.core.tasks.test_question_answering import questions
 from tests.unit.core.tasks.test_token_classification import LABELS
@@ -70,6 +71,7 @@ FEW = objective_for(replace(DATA, train=sentences(33, 1)))
 TASKS: dict[str, Any] = {
     "masked-lm": PassageData(get_task("masked-lm"), passages(70, 1), passages(40, 2)),
     "causal-lm": PassageData(get_task("causal-lm"), passages(70, 1), passages(40, 2)),
+    "summarization": text_data(train=60, validation=30),
     "squad": QuestionAnsweringData(get_task("squad"), questions(60, 1), questions(150, 2)),
     "ner": TokenClassificationData(get_task("ner"), LABELS, tagged(60, 1), tagged(150, 2)),
 }
@@ -163,9 +165,8 @@ def tasks(group: Group, folder: Path) -> dict[str, Any]:
     found = {}
     for name, data in TASKS.items():
         objective: Objective = objective_for(data)
-        loaded = load_model(
-            find_model(folder / ("decoder" if name == "causal-lm" else "masked"), None), objective, seed=0
-        )
+        model = {"causal-lm": "decoder", "summarization": "encoder-decoder"}.get(name, "masked")
+        loaded = load_model(find_model(folder / model, None), objective, seed=0)
         validation = objective.validation_examples(loaded.tokenizer, loaded.config, 32)
         before = objective.predict(loaded.model, validation, torch.device("cpu"), group)
         curve = Curve("pruning", STEPS)

@@ -14,6 +14,7 @@ import pytest
 import torch
 from tests.unit.core import ranks
 from tests.unit.core.decoders import gpt2, of_decoders
+from tests.unit.core.encoder_decoders import encoder_decoder
 from torch import nn
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -31,7 +32,7 @@ def folder(
     tokenizer: PreTrainedTokenizerFast,
     bert_config: Callable[..., BertConfig],
 ) -> Path:
-    """A folder with models, one of which has a mask token and one is a decoder, and a checkpoint of one process."""
+    """A folder with models, one of which has a mask token and two write, and a checkpoint of one process."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("ranks")
     torch.manual_seed(1)
@@ -45,6 +46,8 @@ def folder(
         words.save_pretrained(folder / name)
     gpt2().save_pretrained(folder / "decoder")
     of_decoders(tokenizer).save_pretrained(folder / "decoder")
+    encoder_decoder("bart").save_pretrained(folder / "encoder-decoder")
+    tokenizer.save_pretrained(folder / "encoder-decoder")
     ranks.hand_over(ALONE, folder)
     return folder
 

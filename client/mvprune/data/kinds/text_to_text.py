@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mvprune.common.excerpts import shown
 from mvprune.data.columns import Columns, check_late, find_column
@@ -153,7 +153,7 @@ _SUMMARIES, _TRANSLATIONS = Summarization(), Translation()
 _ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
-def _summarization(name: str, description: str, columns: tuple[str, str], hub_id: str | None, **others: object) -> Task:
+def _summarization(name: str, description: str, columns: tuple[str, str], **others: Any) -> Task:
     settings = {"max_length": 512, "batch_size": 8, "learning_rate": 5e-5, "primary_metric": "rougeL"} | others
     return Task(
         name=name,
@@ -162,26 +162,31 @@ def _summarization(name: str, description: str, columns: tuple[str, str], hub_id
         text_columns=columns[:1],
         label_column=columns[1],
         metrics=_ROUGE,
-        hub_id=hub_id,
-        **settings,  # type: ignore[arg-type]
+        validation_file="validation.tsv",
+        **settings,
     )
 
 
 TASKS = (
-    _summarization("summarization", "summaries of your own texts", ("source", "target"), None),
+    _summarization("summarization", "summaries of your own texts", ("source", "target"), hub_id=None),
     _summarization(
-        *("xsum", "one sentence on an article of the BBC", ("document", "summary"), "EdinburghNLP/xsum"),
+        *("xsum", "one sentence on an article of the BBC", ("document", "summary")),
+        hub_id="EdinburghNLP/xsum",
+        folder="XSum",
         max_target_length=64,
     ),
     _summarization(
         *("cnn_dailymail", "the highlights of an article of the news", ("article", "highlights")),
         hub_id="abisee/cnn_dailymail",
         hub_config="3.0.0",
+        folder="CNN-DailyMail",
         max_length=1024,
         primary_metric="rougeLsum",
     ),
     _summarization(
-        *("samsum", "what a chat is about", ("dialogue", "summary"), "knkarthick/samsum"),
+        *("samsum", "what a chat is about", ("dialogue", "summary")),
+        hub_id="knkarthick/samsum",
+        folder="SAMSum",
         max_target_length=64,
     ),
     Task(
