@@ -17,11 +17,13 @@ import transformers
 from tests.unit.runtime.pruned_models import needs_kernel
 from tests.unit.serving.writers import CHAT, POSITIONS, byte_tokenizer, write_decoder
 
+from mvprune.data.tasks import get_task
 from mvprune.runtime import optimize
 from mvprune.serving.writing import Piece, PromptRefused, Wanted, Written
 from mvprune_core.models.writing import NEW_TOKENS, Writer
 from mvprune_core.prediction import Predictor
 from mvprune_core.tasks.causal_lm import CausalLanguageModelling
+from mvprune_core.tasks.text_to_text import Summarization
 
 Decoder = Callable[..., Predictor]
 WAYS: dict[str, dict[str, Any]] = {
@@ -225,14 +227,12 @@ def test_an_encoder_decoder_answers_without_the_prompt(name: str) -> None:
     config = transformers.AutoConfig.for_model(name, **sizes[name], **ends)
     model: Any = transformers.AutoModelForSeq2SeqLM.from_config(config).eval()
 
-    class Summaries:
-        @classmethod
-        def prompt(cls, task: Any, tokenizer: Any, text: str, room: int | None) -> list[int]:
-            ids: list[int] = tokenizer(f"short: {text}")["input_ids"]
-            return ids[:room]
-
-    opened: Any = SimpleNamespace(task=None, loaded=SimpleNamespace(model=model, tokenizer=tokenizer))
-    writer = Writer(opened, Summaries)  # type: ignore[arg-type]
+    opened: Any = SimpleNamespace(
+        task=get_task("summarization"),
+        manifest=SimpleNamespace(spec={"source_prefix": "short: "}),
+        loaded=SimpleNamespace(model=model, tokenizer=tokenizer),
+    )
+    writer = Writer(opened, Summarization)
     ids = tokenizer("short: hello", return_tensors="pt")["input_ids"]
     for settings in ({}, {"num_beams": 3}):
         said: list[Piece] = []

@@ -154,7 +154,12 @@ _ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 def _summarization(name: str, description: str, columns: tuple[str, str], **others: Any) -> Task:
-    settings = {"max_length": 512, "batch_size": 8, "learning_rate": 5e-5, "primary_metric": "rougeL"} | others
+    settings: dict[str, Any] = {
+        "max_length": 512,
+        "batch_size": 8,
+        "learning_rate": 5e-5,
+        "primary_metric": "rougeL",
+    } | others
     return Task(
         name=name,
         kind=_SUMMARIES,
