@@ -53,6 +53,7 @@ def model_card(info: ResultInfo, architecture: str, form: Form = "sparse", *, to
         _table(("metric", "this model", "dense model", "difference"), _metrics(info)),
         *([INTERVAL] if bounds(info.metrics, info.primary_metric) else []),
         *([OF_TEST] if is_tested(info.metrics) else []),
+        *_examples(info),
         *_notes(info),
         "## Use",
         *_use(info, architecture, form),
@@ -285,6 +286,15 @@ def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:
         here, dense, delta = ("" if value is None else f"{value:.4f}" for value in values)
         rows.append((_code(label), here, dense, delta + bounds_text(info.metrics, metric, names)))
     return rows
+
+
+def _examples(info: ResultInfo) -> list[str]:
+    if not info.examples:
+        return []
+    has_dense = any(one.dense for one in info.examples)
+    rows = [(one.source, *[one.dense] * has_dense, one.pruned) for one in info.examples]
+    head = ("source", *["dense model"] * has_dense, "this model")
+    return ["## Examples", _table(head, [tuple(_code(text) for text in row) for row in rows])]
 
 
 def _notes(info: ResultInfo) -> list[str]:

@@ -24,6 +24,7 @@ MAX_MANIFEST = 16 << 20
 _MAX_FILES = 1000
 _MAX_PATH = 255  # characters
 _FLOPS = ("dense_flops", "sparse_flops")  # fields of an accounting; older manifests lack them
+_MAY_BE_EMPTY = ("notes", "examples")  # and are then left out
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -119,6 +120,16 @@ class LayerCount:
             raise ArtifactError(f"nonzero must fit the shape {list(self.shape)}, got {self.nonzero}")
 
 
+@dataclass(frozen=True)
+class WrittenExample:
+    """What a model that writes text wrote from one of the validation sources, with what the dense model wrote, "" where
+    that is not known. Long texts are cut."""
+
+    source: str
+    dense: str
+    pruned: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class ResultInfo:
     """Everything a manifest says but the files."""
@@ -138,6 +149,8 @@ class ResultInfo:
     seed: int
     notes: tuple[str, ...] = ()
     """Guesses, replacements and warnings of the run, a sentence each."""
+    examples: tuple[WrittenExample, ...] = ()
+    """Of a model that writes text from another one."""
 
     @property
     def activations(self) -> Literal["fp32", "int8"]:
@@ -182,8 +195,9 @@ class Manifest(ResultInfo):
         """
         checked = decode(Manifest, parse_json(_dump(vars(self)).encode()), MANIFEST_FILE)
         plain = asdict(checked) | {"spec_sha256": checked.spec_sha256, "version": self.VERSION}
-        if not checked.notes:
-            del plain["notes"]
+        for name in _MAY_BE_EMPTY:
+            if not plain[name]:
+                del plain[name]
         if not checked.accounting.dense_flops:
             for name in _FLOPS:
                 del plain["accounting"][name]
@@ -210,7 +224,7 @@ class Manifest(ResultInfo):
         counts = values.get("accounting")
         if isinstance(counts, dict):
             values["accounting"] = dict.fromkeys(_FLOPS, 0) | counts
-        manifest = decode(cls, {"notes": [], **values}, MANIFEST_FILE)
+        manifest = decode(cls, {**{name: [] for name in _MAY_BE_EMPTY}, **values}, MANIFEST_FILE)
         if spec_sha256 != manifest.spec_sha256:
             raise ArtifactError(f"{MANIFEST_FILE}: spec_sha256 must be the digest of spec, got {spec_sha256!r:.200}")
         if manifest.to_json() != content:

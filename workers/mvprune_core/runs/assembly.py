@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +12,7 @@ from torch import nn
 
 from mvprune.artifact import WEIGHTS_FILE, Accounting, DatasetSource, LayerCount, ResultInfo
 from mvprune.artifact.history import History, Resampled
+from mvprune.artifact.manifest import WrittenExample
 from mvprune.common.metrics import TESTED, VALIDATION, Names
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.spec.run_options import RunOptions
@@ -69,7 +70,7 @@ class Assembly:
             model=final.loaded.model,
             tokenizer=final.loaded.tokenizer,
             pruned=final.pruned,
-            info=_info(run, used, metrics, counts, self.run.notes.texts),
+            info=replace(_info(run, used, metrics, counts, self.run.notes.texts), examples=self._examples(measured)),
             used=used,
             history=History(
                 tuple(phases),
@@ -99,6 +100,11 @@ class Assembly:
             if bounds := interval(found[f"{names.delta}/{primary}"], *samples):
                 found |= {f"{names.low}/{primary}": bounds[0], f"{names.high}/{primary}": bounds[1]}
         return found
+
+    def _examples(self, measured: Measurement) -> tuple[WrittenExample, ...]:
+        shown = self.run.resolved.objective.shown(measured.predictions)
+        dense = ("",) * len(shown) if self.baseline is None else self.baseline.written or ("",) * len(shown)
+        return tuple(WrittenExample(source, one, text) for (source, text), one in zip(shown, dense, strict=True))
 
     def other_bytes(self, final: FinalModel, measured: Measurement) -> int:
         """Bytes of all files of the artifact but the weights; the artifact is written to a temporary folder."""

@@ -88,9 +88,11 @@ class Baseline:
         resampled: its primary metric on samples of examples, by the fingerprint of their data.
         test: the metrics on the examples to test on; {}: not measured.
         history: of its training; () if another run trained it.
+        written: what it wrote for `Objective.shown`; () if another run trained it.
     """
 
     metrics: Mapping[str, float]
     resampled: Mapping[str, Resampled]
     test: Mapping[str, float]
     history: tuple[Phase, ...] = ()
+    written: tuple[str, ...] = ()

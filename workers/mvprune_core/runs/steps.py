@@ -115,6 +115,7 @@ class CompressionRun:
                 "notes": notes,
                 "resampled": {name: asdict(one) for name, one in resampled.items()},
                 "test": {} if tested is None else tested.metrics,
+                "written": [text for _, text in self.resolved.objective.shown(measured.predictions)],
             }
 
         found = self.cache.facts("baselines", self.keys.baseline, measure)
@@ -123,7 +124,7 @@ class CompressionRun:
         self.callback.on_evaluate("dense", found["steps"], found["metrics"])
         self.notes.add(*found["notes"])
         resampled = {name: Resampled(**one) for name, one in found["resampled"].items()}
-        return Baseline(found["metrics"], resampled, found["test"], (curve.history(),))
+        return Baseline(found["metrics"], resampled, found["test"], (curve.history(),), tuple(found["written"]))
 
     def distillation(self) -> DistillationLoss | None:
         """The loss with the teacher; None without one. Trains the dense model if that is the teacher and must be."""

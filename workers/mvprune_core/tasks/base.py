@@ -153,6 +153,10 @@ class Objective(ABC):
     def measure(self, predictions: Any) -> dict[str, float]:
         """The task's metrics of what `predict` returned."""
 
+    def shown(self, predictions: Any) -> list[tuple[str, str]]:
+        """A few of the validation sources, with what the model wrote from them; [] where it writes nothing."""
+        return []
+
     def signature(self) -> str:
         """How packages compute the metrics, in the words of their own signatures, for the notes of a result; "" where
         the names say it."""

@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from textwrap import shorten
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,6 +37,7 @@ _LANES = 16  # texts that are written at a time; a beam is one
 _GIVEN = ("num_beams", "length_penalty", "no_repeat_ngram_size")
 _START = "decoder_start_token_id"
 _TOKENS = "target_tokens"
+_SHOWN, _READ = 3, 300  # examples of the model card, and characters of each text
 _PORTION = 1000  # texts that are tokenised at a time
 _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Za-z]{2,4}")
 
@@ -157,6 +159,11 @@ class TextToText(Objective):
         metric = self.written.sampled(self.data.task.primary_metric, predictions, self.data.validation.targets)
         return None if metric is None else (len(predictions), metric)
 
+    def shown(self, predictions: list[str]) -> list[tuple[str, str]]:
+        """The first ones, cut to what can be read at a glance."""
+        pairs = zip(self.data.validation.sources[:_SHOWN], predictions, strict=False)
+        return [(_short(source), _short(text)) for source, text in pairs]
+
     def signature(self) -> str:
         return self.written.signature(self.data.validation.targets)
 
@@ -192,6 +199,10 @@ def _written(model: Any, examples: Examples, indices: Indices, device: torch.dev
         ids = model.generate(batch["input_ids"], attention_mask=batch["attention_mask"], do_sample=False)
     texts = examples.tokenizer.batch_decode(ids, skip_special_tokens=True)
     return [text.strip() for text in texts]
+
+
+def _short(text: str) -> str:
+    return shorten(text, _READ, placeholder=" …")
 
 
 def _labels(tokenizer: Any, targets: Sequence[str], longest: int) -> tuple[list[Ids], list[int]]:

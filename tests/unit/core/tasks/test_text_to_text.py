@@ -185,6 +185,10 @@ def test_compresses_and_writes(
     result.save(tmp_path / "out")
     manifest = read_manifest(tmp_path / "out")
     assert manifest.spec["num_beams"] == 2
+    sources = text_data().validation.sources[:3]
+    assert [one.source for one in manifest.examples] == [*sources]
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert all(text in card for one in manifest.examples for text in (one.source, one.dense, one.pruned))
     assert 0.49 < manifest.accounting.density < 0.51
     again = evaluate(tmp_path / "out", _written(tmp_path, 20), runtime="sparse")
     assert again.metrics == {name: pytest.approx(result.metrics[f"eval/{name}"]) for name in again.metrics}
