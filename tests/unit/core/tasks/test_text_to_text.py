@@ -14,7 +14,7 @@ from tests.unit.core.decoders import gpt2
 from tests.unit.core.encoder_decoders import ENCODER_DECODERS, encoder_decoder, pairs, text_data
 from tests.unit.core.test_resume import StopIn, same
 from tests.unit.core.training_runs import settings
-from transformers import BertLMHeadModel, PreTrainedTokenizerFast
+from transformers import BertLMHeadModel, MBart50Tokenizer, MBartTokenizer, PreTrainedTokenizerFast
 
 import mvprune
 from mvprune.artifact import read_manifest
@@ -261,6 +261,41 @@ def test_a_tokenizer_without_languages_takes_none(folder: Callable[..., Path]) -
     path = folder(encoder_decoder("bart"))
     with pytest.raises(CompressionError, match="target_language must be unset for a tokenizer without languages"):
         load_model(find_model(path, None), objective_for(text_data("translation"), {"target_language": "ro_RO"}), 0)
+
+
+PIECES = ["<s>", "<pad>", "</s>", "<unk>", *(f"▁word{number}" for number in range(20))]
+
+
+@pytest.mark.parametrize("make", [MBartTokenizer, MBart50Tokenizer])
+def test_languages_are_those_of_the_tokenizer(make: Any, folder: Callable[..., Path]) -> None:
+    words = make(vocab=[(piece, -1.0) for piece in PIECES])
+    ends = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+    path = folder(encoder_decoder("mbart", vocab_size=len(words), **ends), words)
+
+    def load(**options: Any) -> tuple[Loaded, Any]:
+        objective = objective_for(text_data("translation"), {"max_target_length": 5, **options})
+        return load_model(find_model(path, None), objective, seed=0), objective
+
+    loaded, objective = load(source_language="de_DE", target_language="ro_RO")
+    german, romanian = (loaded.tokenizer.convert_tokens_to_ids(code) for code in ("de_DE", "ro_RO"))
+    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
+    source = examples.inputs["input_ids"][0].tolist()
+    read, labels = (examples.decoder[name][0].tolist() for name in ("decoder_input_ids", "labels"))
+    writer: Any = loaded.model
+    written = writer.generate(torch.tensor([source])).tolist()[0]
+    if make is MBartTokenizer:
+        assert (source[-1], labels[-1], read[0]) == (german, romanian, romanian)
+        assert written[0] == romanian
+    else:
+        assert (source[0], labels[0], read[:2]) == (german, romanian, [2, romanian])
+        assert written[:2] == [2, romanian]
+    assert loaded.tokenizer.init_kwargs["tgt_lang"] == "ro_RO"
+    with pytest.raises(CompressionError, match=r"target_language must be a language .* got none; it has ar_AR, cs_CZ"):
+        load(source_language="de_DE")
+    with pytest.raises(
+        CompressionError, match=r"source_language must be a language .* got 'qq_QQ'; it has ar_AR, cs_CZ"
+    ):
+        load(source_language="qq_QQ", target_language="ro_RO")
 
 
 def test_tokens_that_no_file_names_are_the_tokenizers(folder: Callable[..., Path]) -> None:
