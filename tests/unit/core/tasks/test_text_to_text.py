@@ -29,6 +29,7 @@ from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.batching import IGNORED, Examples
 from mvprune_core.tasks.losses import CrossEntropy
 from mvprune_core.tasks.text_to_text import TextToText, shifted
+from mvprune_core.training.distillation import HiddenStates
 from mvprune_core.training.gradients import BatchGradients
 
 CPU = torch.device("cpu")
@@ -95,6 +96,27 @@ def test_parts_of_a_batch_have_the_gradients_of_the_whole(name: str, folder: Cal
     assert len(crossed) > 3, "those of the cross-attention"
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], gradient, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["bart", "t5"])
+def test_hidden_states_of_the_decoder_have_the_mask_of_the_target(name: str, folder: Callable[..., Path]) -> None:
+    loaded, objective = loaded_of(folder(encoder_decoder(name)))
+    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
+    model: Any = loaded.model.eval()
+    teacher = encoder_decoder(name).eval()
+    with torch.no_grad():
+        for parameter in teacher.parameters():
+            parameter.mul_(1.5)
+    hidden = HiddenStates(teacher, 1.0, "fp32", per_token=True)
+
+    def loss(*rows: int) -> tuple[float, float]:
+        batch = examples.batch(np.array(rows), CPU)
+        count = int((batch.pop("labels") != IGNORED).sum())
+        return float(hidden.loss(model(**batch, output_hidden_states=True), batch)) * count, count
+
+    together, alone = loss(*range(5)), [loss(row) for row in range(5)]
+    assert together == pytest.approx([sum(each) for each in zip(*alone, strict=True)], rel=1e-4)
+    assert together[0] > 0
 
 
 @pytest.mark.parametrize("name", ENCODER_DECODERS)
