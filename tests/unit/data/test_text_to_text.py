@@ -52,7 +52,7 @@ def test_a_list_of_sentences_is_one_source_and_a_list_of_targets_are_several(tmp
     path = write(
         tmp_path / "a.jsonl",
         lines(
-            {"source": ["One. ", " Two."], "target": ["a", "b"]},
+            {"source": ["One. ", "", " Two."], "target": ["a", "b"]},
             {"source": "Three.", "target": "c"},
         ),
     )
@@ -69,6 +69,8 @@ def test_a_list_of_sentences_is_one_source_and_a_list_of_targets_are_several(tmp
         ({"source": "", "target": "a"}, "'source' must not be blank"),
         ({"source": "a", "target": []}, "'target' must have at least one text, got an empty list"),
         ({"source": "a", "target": ["b", ""]}, "'target' must not be blank"),
+        ({"source": ["", " "], "target": "a"}, "'source' must not be blank"),
+        ({"source": ["b", 3], "target": "a"}, "'source' must be text, got 3"),
         ({"source": "a", "target": 3}, "'target' must be text, got 3"),
         ({"source": "a", "target": None}, "'target' must be text, got nothing"),
     ],

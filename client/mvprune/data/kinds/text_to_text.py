@@ -70,7 +70,7 @@ class TextToTextData(Reading):
 
 class TextToText(Kind[ReadPairs]):
     """Files are tables with a column of sources and one of targets. In JSON lines and parquet a source may be a list of
-    sentences, which are joined by blanks, and a target a list of texts of which any is right."""
+    sentences, which are joined by blanks (one that is blank is left out), and a target a list of texts of which any is right."""
 
     head: ClassVar[str] = "Seq2SeqLM"
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
@@ -94,7 +94,8 @@ class TextToText(Kind[ReadPairs]):
             if isinstance(cells, str):
                 raise table.error(line, cells)
             sentences, targets = ([*_texts(table, line, name, cell)] for name, cell in zip(chosen, cells, strict=True))
-            pairs.append((" ".join(sentences), tuple(targets)))
+            source = checked_text(table, line, chosen[0], " ".join(filter(None, sentences)))
+            pairs.append((source, tuple(checked_text(table, line, chosen[1], target) for target in targets)))
         check_late(table, chosen, choose)
         if not pairs:
             raise DataError(table.path, "the pairs of source and target must be at least 1, got 0")
@@ -134,11 +135,14 @@ class Translation(TextToText):
 
 
 def _texts(table: Table, line: int, column: str, cell: object) -> Iterator[str]:
-    """The text in a cell, or the texts of a list in it."""
-    if isinstance(cell, list | tuple) and not cell:
+    """The text in a cell, or the texts of a list in it, of which some may be blank."""
+    if not isinstance(cell, list | tuple):
+        yield checked_text(table, line, column, cell).strip()
+        return
+    if not cell:
         raise table.error(line, f"{shown(column)} must have at least one text, got an empty list")
-    for text in cell if isinstance(cell, list | tuple) else (cell,):
-        yield checked_text(table, line, column, text).strip()
+    for text in cell:
+        yield "" if isinstance(text, str) and not text.strip() else checked_text(table, line, column, text).strip()
 
 
 def _notes_on_targets(train: ReadPairs) -> Iterator[str]:
