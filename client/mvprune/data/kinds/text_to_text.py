@@ -70,7 +70,7 @@ class TextToTextData(Reading):
 
 class TextToText(Kind[ReadPairs]):
     """Files are tables with a column of sources and one of targets. In JSON lines and parquet a source may be a list of
-    sentences, which are joined by blanks (one that is blank is left out), and a target a list of texts of which any is right."""
+    sentences, which are joined by blanks, without blank ones, and a target a list of texts of which any is right."""
 
     head: ClassVar[str] = "Seq2SeqLM"
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
