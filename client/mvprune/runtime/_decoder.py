@@ -3,98 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, activations
-from transformers.cache_utils import DynamicLayer
+from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutputWithPast, BaseModelOutputWithPastAndCrossAttentions
 
-from mvprune.artifact.structures import class_name
-from mvprune.runtime._layer import ACTIVATIONS, CACHES, OneCall, is_norm
-from mvprune.runtime._linear import KernelLinear, address
-from mvprune.runtime.decoder import Affine, Block, Decoder, Gate, Normal
+from mvprune.runtime._families import NORMS, PRODUCTS, Parts, block_of, normal_of, parts_of
+from mvprune.runtime._layer import CACHES, OneCall
+from mvprune.runtime._linear import address
+from mvprune.runtime._rooms import holds, rooms_of
+from mvprune.runtime.decoder import Decoder, Source
 
-_PACKED = "GPT2Model"
-_ROTATED = ("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model")
-_GATES: Mapping[type[nn.Module], Gate] = MappingProxyType(
-    {**ACTIVATIONS, nn.SiLU: "silu", activations.SiLUActivation: "silu"}  # type: ignore[dict-item]
-)
 _READ = frozenset({"input_ids", "attention_mask", "position_ids", "use_cache", *CACHES})
+_OF_SOURCE = frozenset({"encoder_hidden_states", "encoder_attention_mask"})
 _RECORDED = ("output_attentions", "output_hidden_states")
 _CAPTURING = "transformers.utils.output_capturing"
-_ROOM = "_mvprune_room"  # attribute of a cache's layer
-_SPARE = 64  # tokens that a new buffer has room for, at least
 
-# Parts of a block by their names in `Block`.
-_GPT2 = MappingProxyType(
-    {
-        "attention_norm": "ln_1",
-        "query": "attn.c_attn",
-        "out": "attn.c_proj",
-        "feed_norm": "ln_2",
-        "up": "mlp.c_fc",
-        "down": "mlp.c_proj",
-        "activation": "mlp.act",
-        "attention": "attn",
-    }
-)
-_LLAMA = MappingProxyType(
-    {
-        "attention_norm": "input_layernorm",
-        "query": "self_attn.q_proj",
-        "key": "self_attn.k_proj",
-        "value": "self_attn.v_proj",
-        "out": "self_attn.o_proj",
-        "feed_norm": "post_attention_layernorm",
-        "gate": "mlp.gate_proj",
-        "up": "mlp.up_proj",
-        "down": "mlp.down_proj",
-        "activation": "mlp.act_fn",
-        "attention": "self_attn",
-    }
-)
-_QWEN3 = MappingProxyType({**_LLAMA, "query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"})
-_PRODUCTS = ("query", "key", "value", "out", "gate", "up", "down")
-_NORMS = ("attention_norm", "feed_norm", "query_norm", "key_norm")
+_Mask = npt.NDArray[np.bool_]
 
 
-class _Room:
-    """The keys and values of a cache's layer in buffers with room for more tokens. The layer shows parts of them."""
-
-    def __init__(self, layer: Any, length: int, capacity: int) -> None:
-        texts, groups, _, size = layer.keys.shape
-        self.capacity, self._owner = capacity, id(layer)  # a copy of the layer must not write into the same room
-        self.keys, self.values = (torch.empty(texts, groups, capacity, size) for _ in range(2))
-        self.keys[:, :, :length], self.values[:, :, :length] = layer.keys, layer.values
-        self._shown = (layer.keys, layer.values)
-        self._filled = length
-
-    def fits(self, layer: Any, length: int) -> bool:
-        """Whether the layer shows all that was written, and there is room for one more token.
-
-        After a crop it does not: what is behind may still be seen elsewhere.
-        """
-        shown = layer.keys is self._shown[0] and layer.values is self._shown[1]
-        return shown and self._owner == id(layer) and self._filled == length < self.capacity
-
-    def show(self, layer: Any, length: int) -> None:
-        """Makes the layer show so many tokens."""
-        layer.keys, layer.values = self._shown = self.keys.narrow(2, 0, length), self.values.narrow(2, 0, length)
-        self._filled = length
+class _CannotTakeError(Exception):
+    """A call that the model has to compute itself."""
 
 
 class DecoderForward(OneCall[Decoder]):
     """The replacement of a model's `forward`. All but steps with a plain cache go the model's own way."""
 
-    def __init__(self, model: Any, blocks: list[dict[str, Any]], last: nn.Module) -> None:
-        self._model, self._blocks, self._last = model, blocks, last
+    def __init__(self, model: Any, parts: Parts) -> None:
+        self._model, self._parts = model, parts
         self._watched = tuple(model.modules())
-        self._products = [part[name] for part in blocks for name in _PRODUCTS if name in part]
+        self._products = [block[name] for block in parts.blocks for name in PRODUCTS if name in block]
         self._most = min(layer.few for layer in self._products)
+        self._read = _READ | _OF_SOURCE if parts.has_source else _READ
 
     def __call__(self, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         """Hidden states and the cache, of one more token of each text, (texts, 1)."""
@@ -106,41 +50,45 @@ class DecoderForward(OneCall[Decoder]):
 
     def _takes(self, ids: Tensor, cache: Any, given: Mapping[str, Any]) -> bool:
         config = self._model.config
-        if (
-            type(cache) is not DynamicCache
-            or ids.dim() != 2
-            or ids.shape[1] != 1
-            or not 0 < len(ids) <= self._most
-            or len(cache.layers) != len(self._blocks)
-            or given.get("use_cache") is False
-            or any(getattr(config, name, False) for name in _RECORDED)
-            or not getattr(config, "return_dict", True)
-            or not all(name in _READ or not one or (name == "return_dict") for name, one in given.items())
-            or any(_has_hooks(one) for one in self._watched if one._forward_hooks or one._forward_pre_hooks)
-        ):
+        return (
+            ids.dim() == 2
+            and ids.shape[1] == 1
+            and 0 < len(ids) <= self._most
+            and self._takes_cache(cache, len(ids))
+            and given.get("use_cache") is not False
+            and not any(getattr(config, name, False) for name in _RECORDED)
+            and getattr(config, "return_dict", True)
+            and all(name in self._read or not one or name == "return_dict" for name, one in given.items())
+            and not any(_has_hooks(one) for one in self._watched if one._forward_hooks or one._forward_pre_hooks)
+        )
+
+    def _takes_cache(self, cache: Any, texts: int) -> bool:
+        count, block = len(self._parts.blocks), self._parts.blocks[0]
+        own = cache
+        if self._parts.has_source:
+            if type(cache) is not EncoderDecoderCache or not all(cache.is_updated.get(i) for i in range(count)):
+                return False
+            own, source = cache.self_attention_cache, cache.cross_attention_cache
+            shape = (texts, block["groups"], source.get_seq_length(), block["size"])
+            if type(source) is not DynamicCache or not holds(source, shape, count):
+                return False
+        if type(own) is not DynamicCache or not (length := own.get_seq_length()):
             return False
-        length = cache.get_seq_length()
-        block = self._blocks[0]
-        shape = (len(ids), block["groups"], length, block["size"])
-        return length > 0 and all(_holds(layer, shape) for layer in cache.layers)
+        return holds(own, (texts, block["groups"], length, block["size"]), count)
 
     def _run(self, ids: Tensor, cache: Any, given: Mapping[str, Any]) -> Tensor | None:
         """None: the model has to do it."""
         texts, length = len(ids), cache.get_seq_length()
-        kept = None
-        if (mask := given.get("attention_mask")) is not None:
-            if mask.shape != (texts, length + 1):
+        try:
+            kept = _kept(given.get("attention_mask"), (texts, length + 1))
+            if kept is not None and not kept[:, -1].all():
                 return None
-            kept = np.ascontiguousarray(mask.numpy() != 0)
-            if not kept[:, -1].all():
-                return None
-            kept = None if kept.all() else kept
-        positions = given.get("position_ids")
-        positions = torch.full((1, 1), length) if positions is None else positions
-        if positions.shape not in ((1, 1), (texts, 1)):
+            x, turn = self._entered(ids, self._positions(given.get("position_ids"), texts, length, kept))
+            source, source_kept = self._source(cache, given.get("encoder_attention_mask"), texts)
+        except _CannotTakeError:
             return None
-        x, turn = self._entered(ids, positions)
-        rooms = _rooms(cache, length)
+        own = cache.self_attention_cache if self._parts.has_source else cache
+        rooms = rooms_of(own, length)
         y = torch.empty_like(x)
         taken = self.native().run(
             x.data_ptr(),
@@ -152,35 +100,65 @@ class DecoderForward(OneCall[Decoder]):
             values=[room.values.data_ptr() for room in rooms],
             turn=(address(turn[0]), address(turn[1])),
             kept=0 if kept is None else kept.ctypes.data,
+            source=source._replace(kept=0 if source_kept is None else source_kept.ctypes.data),
             threads=self._products[0].threads,
         )
         if not taken:
             return None
-        for room, layer in zip(rooms, cache.layers, strict=True):
+        for room, layer in zip(rooms, own.layers, strict=True):
             room.show(layer, length + 1)
         return y
 
+    def _positions(self, given: Tensor | None, texts: int, length: int, kept: _Mask | None) -> Tensor:
+        """Of the new tokens, (1, 1) or (texts, 1)."""
+        places = self._parts.family.places
+        if given is None and (places != "given or kept" or kept is None):
+            return torch.full((1, 1), length)
+        if given is None or places == "text" or given.shape not in ((1, 1), (texts, 1)):
+            raise _CannotTakeError
+        return given
+
     def _entered(self, ids: Tensor, positions: Tensor) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
         """What goes into the first block, and cosines and sines of the rotation, (texts, size)."""
-        if class_name(self._model) == _PACKED:
-            return (self._model.wte(ids) + self._model.wpe(positions)).contiguous(), (None, None)
-        x = self._model.embed_tokens(ids).contiguous()
-        size = self._blocks[0]["size"]
-        cosines, sines = (
-            part[:, 0].expand(len(ids), size).contiguous() for part in self._model.rotary_emb(x, positions)
-        )
-        return x, (cosines, sines)
+        model, family = self._model, self._parts.family
+        x: Tensor = getattr(model, family.words)(ids)
+        if not family.positions:
+            size = self._parts.blocks[0]["size"]
+            turn = (part[:, 0].expand(len(ids), size).contiguous() for part in model.rotary_emb(x, positions))
+            cosines, sines = turn
+            return x.contiguous(), (cosines, sines)
+        table: Any = getattr(model, family.positions)
+        if isinstance(table, nn.Embedding):
+            places = nn.Embedding.forward(table, positions + getattr(table, "offset", 0))
+        else:  # one that an artifact stores
+            places = table(positions)
+        x = x * getattr(model, "embed_scale", 1.0) + places
+        norm = getattr(model, "layernorm_embedding", None)
+        return (x if norm is None else norm(x)).contiguous(), (None, None)
+
+    def _source(self, cache: Any, mask: Tensor | None, texts: int) -> tuple[Source, _Mask | None]:
+        """What is attended to beside the text, and its mask, whose memory is the caller's."""
+        if not self._parts.has_source:
+            return Source(0, (), ()), None
+        held = cache.cross_attention_cache
+        length = held.get_seq_length()
+        kept = _kept(mask, (texts, length))
+        if kept is not None and not kept.any(1).all():
+            raise _CannotTakeError
+        for layer in held.layers:
+            layer.keys, layer.values = layer.keys.contiguous(), layer.values.contiguous()
+        keys, values = ([getattr(layer, name).data_ptr() for layer in held.layers] for name in ("keys", "values"))
+        return Source(length, keys, values), kept
 
     def _output(self, y: Tensor, cache: Any) -> Any:
-        made = (
-            BaseModelOutputWithPastAndCrossAttentions if class_name(self._model) == _PACKED else BaseModelOutputWithPast
-        )
+        crosses = self._parts.has_source or self._parts.family.positions == "wpe"
+        made: Any = BaseModelOutputWithPastAndCrossAttentions if crosses else BaseModelOutputWithPast
         name = next(one for one in CACHES if one in made.__dataclass_fields__)
         return made(last_hidden_state=y, **{name: cache})
 
     def tensors(self) -> Iterator[Tensor]:
-        norms = [part[name] for part in self._blocks for name in _NORMS if name in part]
-        for norm in (*norms, self._last):
+        norms = [block[name] for block in self._parts.blocks for name in NORMS if name in block]
+        for norm in norms if self._parts.last is None else [*norms, self._parts.last]:
             yield norm.weight
             if (bias := getattr(norm, "bias", None)) is not None:
                 yield bias
@@ -189,7 +167,9 @@ class DecoderForward(OneCall[Decoder]):
                 yield product.bias
 
     def make(self) -> Decoder:
-        return Decoder([_block(parts) for parts in self._blocks], _normal(self._last))
+        after = self._parts.family.normalizes_after
+        blocks = [block_of(block, normalizes_after=after) for block in self._parts.blocks]
+        return Decoder(blocks, None if self._parts.last is None else normal_of(self._parts.last))
 
 
 def decoder_forward(model: nn.Module) -> DecoderForward | None:
@@ -198,30 +178,22 @@ def decoder_forward(model: nn.Module) -> DecoderForward | None:
     Args:
         model: any module.
     """
-    name, whole = class_name(model), model
-    packed = name == _PACKED
-    if not packed and name not in _ROTATED:
+    parts = parts_of(model)
+    return None if parts is None else DecoderForward(model, parts)
+
+
+def _kept(mask: Tensor | None, shape: tuple[int, int]) -> _Mask | None:
+    """The tokens that are attended to, None for all.
+
+    Raises:
+        _CannotTakeError: the mask has another shape.
+    """
+    if mask is None:
         return None
-    config: Any = whole.config
-    if getattr(config, "sliding_window", None) is not None or getattr(config, "add_cross_attention", False):
-        return None
-    names = _GPT2 if packed else _QWEN3 if name == "Qwen3Model" else _LLAMA
-    inner: Any = whole.h if packed else whole.layers
-    blocks = [{part: block.get_submodule(path) for part, path in names.items()} for block in inner]
-    last: Any = whole.ln_f if packed else whole.norm
-    for parts in blocks:
-        products = [parts[part] for part in _PRODUCTS if part in parts]
-        norms = [parts[part] for part in _NORMS if part in parts]
-        if (
-            not all(isinstance(one, KernelLinear) and one.masked is not None for one in products)
-            or not all(_is_known(norm) for norm in (*norms, last))
-            or type(parts["activation"]) not in _GATES
-        ):
-            return None
-        heads = parts["attention"].num_heads if packed else config.num_attention_heads
-        parts |= {"heads": heads, "groups": heads if packed else config.num_key_value_heads}
-        parts |= {"size": parts["attention"].head_dim, "scale": parts["attention"].scaling}
-    return DecoderForward(whole, blocks, last) if blocks else None
+    if mask.shape != shape:
+        raise _CannotTakeError
+    kept: _Mask = np.ascontiguousarray(mask.numpy() != 0)
+    return None if kept.all() else kept
 
 
 def _has_hooks(module: nn.Module) -> bool:
@@ -229,47 +201,3 @@ def _has_hooks(module: nn.Module) -> bool:
     hooks = module._forward_hooks.values()
     others = any(getattr(hook, "__module__", "") != _CAPTURING for hook in hooks)
     return others or bool(module._forward_pre_hooks)
-
-
-def _holds(layer: Any, shape: tuple[int, ...]) -> bool:
-    """Whether a cache's layer has keys and values of that shape as they are computed."""
-    if type(layer) is not DynamicLayer:
-        return False
-    parts: tuple[Any, ...] = (layer.keys, layer.values)
-    return all(part.shape == shape and part.dtype is torch.float32 and part.is_cpu for part in parts)
-
-
-def _rooms(cache: Any, length: int) -> list[_Room]:
-    """Those of the layers, all with the same room for more than `length` tokens."""
-    rooms = [vars(layer).get(_ROOM) for layer in cache.layers]
-    if all(room is not None and room.fits(layer, length) for room, layer in zip(rooms, cache.layers, strict=True)):
-        known: list[_Room] = [room for room in rooms if room is not None]
-        if all(room.capacity == known[0].capacity for room in known):
-            return known
-    made = [_Room(layer, length, length + max(_SPARE, length // 2)) for layer in cache.layers]
-    for layer, room in zip(cache.layers, made, strict=True):
-        setattr(layer, _ROOM, room)
-    return made
-
-
-def _block(parts: Mapping[str, Any]) -> Block:
-    def affine(name: str) -> Affine | None:
-        return Affine(parts[name].masked, address(parts[name].bias)) if name in parts else None
-
-    def norm(name: str) -> Normal | None:
-        return _normal(parts[name]) if name in parts else None
-
-    made: dict[str, Any] = {name: affine(name) for name in _PRODUCTS} | {name: norm(name) for name in _NORMS}
-    made |= {name: parts[name] for name in ("heads", "groups", "size", "scale")}
-    return Block(**made, activation=_GATES[type(parts["activation"])])
-
-
-def _is_known(norm: nn.Module) -> bool:
-    """Whether a module is a normalization that the kernel computes."""
-    return is_norm(norm) or class_name(norm).endswith("RMSNorm")
-
-
-def _normal(norm: Any) -> Normal:
-    if is_norm(norm):
-        return Normal(address(norm.weight), address(norm.bias), norm.eps, is_centred=True)
-    return Normal(address(norm.weight), 0, norm.variance_epsilon, is_centred=False)

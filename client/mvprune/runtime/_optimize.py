@@ -125,13 +125,16 @@ class Replacement(Generic[Model]):
         if layers and weight.kind in _STORED and all(is_plain(layer) for _, layer in layers):
             made = dict.fromkeys((layer for _, layer in layers), StoredEmbedding(*weight.rows()))
         elif layers and all(type(layer) in LINEAR for _, layer in layers):
-            made = self._sparse_layers({layer for _, layer in layers}, weight, all(may_round(*one) for one in layers))
+            may = all(may_round(*one) for one in layers)
+            made = self._sparse_layers({layer for _, layer in layers}, weight, may, self._writes(paths))
         for path, layer in layers:
             if layer in made:
                 self._model.set_submodule(path, made[layer])
         return bool(made)
 
-    def _sparse_layers(self, layers: Collection[Any], weight: Unpacked, may_round: bool) -> dict[nn.Module, Compressed]:
+    def _sparse_layers(
+        self, layers: Collection[Any], weight: Unpacked, may_round: bool, writes: bool
+    ) -> dict[nn.Module, Compressed]:
         """The replacement of each layer; empty if one is faster dense."""
         rounded = self._activations == "int8" and may_round
         if weight.nonzeros > DENSEST * math.prod(weight.shape) and not rounded:
@@ -143,7 +146,7 @@ class Replacement(Generic[Model]):
             backend = self._choose(matrix, rounded=rounded)
             if backend == "dense":
                 return {}
-            few = self._few(backend, matrix) if self._decodes else 0
+            few = self._few(backend, matrix) if writes else 0
             made[layer] = sparse_layer(backend, matrix, layer.bias, self._values, self._threads, few)
         return made
 
@@ -165,6 +168,11 @@ class Replacement(Generic[Model]):
             choices = self._choices if rounded else self._fp32_choices
             return choices.backend(matrix.shape, len(matrix.values) / size, matrix.filled_quads())
         return "int8" if rounded else self._backend
+
+    def _writes(self, paths: Iterable[str]) -> bool:
+        """Whether calls of few tokens are to be expected of layers: they write text, and do not only read it."""
+        config: Any = self._model.config if self._decodes else None
+        return self._decodes and (not config.is_encoder_decoder or any("decoder" in path.split(".") for path in paths))
 
     def _few(self, backend: str, matrix: Elements) -> int:
         """Up to how many tokens a layer has a matrix of its own for them, which decoding needs."""

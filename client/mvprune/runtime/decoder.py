@@ -13,7 +13,9 @@ from mvprune.runtime.masked import Masked, Structure, taken
 Gate = Literal["gelu", "gelu_tanh", "relu", "silu"]
 
 _GATES = MappingProxyType({"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4})
-_PRODUCTS = ("query", "key", "value", "out", "gate", "up", "down")
+_NORMS = ("attention_norm", "cross_norm", "feed_norm")
+_PRODUCTS = ("query", "key", "value", "out", "cross_query", "cross_out", "gate", "up", "down")
+_HEAD_NORMS = ("query_norm", "key_norm")
 
 
 class _Normal(ctypes.Structure):
@@ -31,14 +33,15 @@ class _Affine(ctypes.Structure):
 
 class _Block(ctypes.Structure):
     _fields_ = (
-        *((name, _Normal) for name in ("attention_norm", "feed_norm")),
+        *((name, _Normal) for name in _NORMS),
         *((name, _Affine) for name in _PRODUCTS),
-        *((name, _Normal) for name in ("query_norm", "key_norm")),
+        *((name, _Normal) for name in _HEAD_NORMS),
         ("heads", ctypes.c_int64),
         ("groups", ctypes.c_int64),
         ("size", ctypes.c_int64),
         ("scale", ctypes.c_float),
         ("activation", ctypes.c_int32),
+        ("normalizes_after", ctypes.c_int32),
     )
 
 
@@ -52,6 +55,10 @@ class _Step(ctypes.Structure):
         ("cosines", ctypes.c_void_p),
         ("sines", ctypes.c_void_p),
         ("kept", ctypes.c_void_p),
+        ("source", ctypes.c_int64),
+        ("cross_keys", ctypes.c_void_p),
+        ("cross_values", ctypes.c_void_p),
+        ("source_kept", ctypes.c_void_p),
     )
 
 
@@ -73,10 +80,11 @@ class Affine(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A block that normalizes before each part.
+    """Attention, cross-attention if there is one, and feed-forward, each with a norm n before it.
 
-    a = x + out(attention(query(n), key(n), value(n))) with n = attention_norm(x), and a + down(activation(gate(m)) *
-    up(m)) with m = feed_norm(a), or down(activation(up(m))) without a gate.
+    a = x + out(attention(query(n), key(n), value(n))), then a + cross_out(attention(cross_query(n), the keys and values
+    of the source)), then the sum and down(activation(gate(n)) * up(n)), or down(activation(up(n))) without a gate. Or
+    each part has its norm after the sum.
 
     Attributes:
         key, value: None: the rows of query are those of all three.
@@ -88,36 +96,55 @@ class Block(NamedTuple):
 
     attention_norm: Normal
     query: Affine
-    key: Affine | None
-    value: Affine | None
     out: Affine
     feed_norm: Normal
-    gate: Affine | None
     up: Affine
     down: Affine
-    query_norm: Normal | None
-    key_norm: Normal | None
     heads: int
     groups: int
     size: int
     scale: float
     activation: Gate
+    normalizes_after: bool = False
+    key: Affine | None = None
+    value: Affine | None = None
+    gate: Affine | None = None
+    query_norm: Normal | None = None
+    key_norm: Normal | None = None
+    cross_norm: Normal | None = None
+    cross_query: Affine | None = None
+    cross_out: Affine | None = None
+
+
+class Source(NamedTuple):
+    """What the cross-attention of each block attends to.
+
+    Attributes:
+        length: tokens.
+        keys, values: of each block, the address of (texts, groups, length, size).
+        kept: (texts, length) of bool, the tokens that are attended to, or 0 for all.
+    """
+
+    length: int
+    keys: Sequence[int]
+    values: Sequence[int]
+    kept: int = 0
 
 
 class Decoder:
-    """Blocks one after another, and the norm after them.
+    """Blocks one after another, and the norm after them, if there is one.
 
     Raises:
         ValueError: the shapes do not fit each other.
     """
 
-    def __init__(self, blocks: Sequence[Block], last: Normal) -> None:
+    def __init__(self, blocks: Sequence[Block], last: Normal | None = None) -> None:
         self._blocks = tuple(blocks)  # the structures refer to their memory
         self._hidden = blocks[0].down.weight.rows
         for block in blocks:
             self._check(block)
         self._structures = (_Block * len(blocks))(*map(_structure, blocks))
-        self._last = _normal(last)
+        self._last = None if last is None else ctypes.pointer(_normal(last))
 
     def run(
         self,
@@ -131,6 +158,7 @@ class Decoder:
         values: Sequence[int],
         turn: tuple[int, int] = (0, 0),
         kept: int = 0,
+        source: Source = Source(0, (), ()),  # noqa: B008 (immutable)
         threads: int = 1,
     ) -> bool:
         """On addresses of contiguous arrays of float32.
@@ -145,6 +173,7 @@ class Decoder:
             values: as keys.
             turn: cosines and sines of the rotation, (texts, size), or 0 for none.
             kept: (texts, length + 1) of bool, the tokens that are attended to, or 0 for all.
+            source: of blocks with cross-attention.
             threads: at most, the caller's among them; they do not change the result.
 
         Returns:
@@ -152,12 +181,18 @@ class Decoder:
 
         Raises:
             MemoryError: no memory for what is between the blocks.
+            ValueError: keys and values are not those of each block.
         """
         count = len(self._blocks)
-        pointers = [ctypes.cast((ctypes.c_void_p * count)(*one), ctypes.c_void_p) for one in (keys, values)]
-        step = _Step(texts, length, capacity, *pointers, *turn, kept)
+        if any(len(one) != count for one in (keys, values)) or any(
+            block.cross_query and len(source.keys) != count for block in self._blocks
+        ):
+            raise ValueError(f"there must be keys and values of each of the {count} blocks")
+        held = [(ctypes.c_void_p * len(one))(*one) for one in (keys, values, source.keys, source.values)]
+        pointers = [ctypes.cast(one, ctypes.c_void_p) for one in held]
+        step = _Step(texts, length, capacity, *pointers[:2], *turn, kept, source.length, *pointers[2:], source.kept)
         run = kernel.library().mvprune_decode
-        return taken(run(self._structures, count, ctypes.byref(self._last), ctypes.byref(step), x, y, threads))
+        return taken(run(self._structures, count, self._last, ctypes.byref(step), x, y, threads))
 
     def _check(self, block: Block) -> None:
         hidden, attended, inner = self._hidden, block.heads * block.size, block.up.weight.rows
@@ -168,6 +203,8 @@ class Decoder:
             "key": (grouped, hidden),
             "value": (grouped, hidden),
             "out": (hidden, attended),
+            "cross_query": (attended, hidden),
+            "cross_out": (hidden, attended),
             "gate": (inner, hidden),
             "up": (inner, hidden),
             "down": (hidden, inner),
@@ -175,23 +212,23 @@ class Decoder:
         parts: dict[str, Affine | None] = {name: getattr(block, name) for name in _PRODUCTS}
         found = {name: (part.weight.rows, part.weight.columns) for name, part in parts.items() if part}
         fit = all(wanted[name] == shape for name, shape in found.items())
-        if not fit or (block.key is None) != (block.value is None) or block.heads % max(1, block.groups):
+        pairs = ((block.key, block.value), (block.cross_query, block.cross_out), (block.cross_query, block.cross_norm))
+        if not fit or any((a is None) != (b is None) for a, b in pairs) or block.heads % max(1, block.groups):
             raise ValueError("the shapes of the products do not make a block")
 
 
 def _structure(block: Block) -> _Block:
     parts: dict[str, Affine | None] = {name: getattr(block, name) for name in _PRODUCTS}
     return _Block(
-        _normal(block.attention_norm),
-        _normal(block.feed_norm),
+        *(_normal(getattr(block, name)) for name in _NORMS),
         *(_Affine(part.weight.pointer(), part.bias) if part else _Affine(None, None) for part in parts.values()),
-        _normal(block.query_norm),
-        _normal(block.key_norm),
+        *(_normal(getattr(block, name)) for name in _HEAD_NORMS),
         block.heads,
         block.groups,
         block.size,
         block.scale,
         _GATES[block.activation],
+        block.normalizes_after,
     )
 
 

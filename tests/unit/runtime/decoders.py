@@ -5,10 +5,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from tests.unit.runtime.pruned_models import SIZES, WORDS, prune
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from mvprune.runtime import _decoder
 
 _ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 _GROUPED = SIZES | _ENDS | {"num_key_value_heads": 2}
@@ -22,13 +26,35 @@ _DECODERS: dict[str, dict[str, Any]] = {
     "Qwen3ForCausalLM": _GROUPED | {"head_dim": 16},
 }
 DECODERS = tuple(_DECODERS)
+_ENCODER_DECODER = _ENDS | {
+    "vocab_size": WORDS,
+    "d_model": 48,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 100,
+    "decoder_ffn_dim": 80,
+    "max_position_embeddings": 60,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": None,
+    "forced_bos_token_id": None,
+    "scale_embedding": True,
+}
+_ENCODER_DECODERS: dict[str, dict[str, Any]] = {
+    "BartForConditionalGeneration": _ENCODER_DECODER,
+    "MBartForConditionalGeneration": _ENCODER_DECODER,
+    "PegasusForConditionalGeneration": _ENCODER_DECODER,
+    "MarianMTModel": _ENCODER_DECODER | {"decoder_vocab_size": WORDS},
+}
+ENCODER_DECODERS = tuple(_ENCODER_DECODERS)
 
 
 def decoder(name: str, density: float = 0.2, **settings: Any) -> Any:
     """A pruned model in evaluation mode, whose texts are not one word again and again."""
     torch.manual_seed(0)
     kind = getattr(transformers, name)
-    config = kind.config_class(**_DECODERS[name] | settings)
+    config = kind.config_class(**(_DECODERS | _ENCODER_DECODERS)[name] | settings)
     model = kind(config).eval()
     prune(model, density)
     with torch.no_grad():
@@ -56,3 +82,24 @@ def written(model: Any, *, batch: int = 1, tokens: int = 9, new: int = 20, seed:
 
 def twin(model: Any) -> Any:
     return copy.deepcopy(model)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Texts of each step that was one call."""
+    seen: list[int] = []
+    run = _decoder.DecoderForward._run
+
+    def counted(self: Any, ids: Tensor, *others: Any) -> Tensor | None:
+        y = run(self, ids, *others)
+        if y is not None:
+            seen.append(len(ids))
+        return y
+
+    monkeypatch.setattr(_decoder.DecoderForward, "_run", counted)
+    return seen
+
+
+def name_of_cache() -> str:
+    """The argument of a model: since transformers 5.24, and before."""
+    return "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"

@@ -9,22 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.runtime.decoders import decoder, prompts, twin, written
+from tests.unit.runtime.decoders import decoder, name_of_cache, prompts, steps, twin, written
 from tests.unit.runtime.instruction_sets import needs_kernel
 from tests.unit.runtime.kernel_cases import Array
 from torch import Tensor
 from transformers import DynamicCache
-from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from mvprune.runtime import _decoder, optimize
+from mvprune.runtime import _rooms, optimize
 from mvprune.runtime._elements import Elements
-from mvprune.runtime.decoder import Affine, Block, Decoder, Normal
+from mvprune.runtime.decoder import Affine, Block, Decoder, Normal, Source
 from mvprune.runtime.masked import Masked, multiplies_few
 
 pytestmark = [
     needs_kernel,
     pytest.mark.skipif(not multiplies_few(), reason="there are no products of few tokens here"),
 ]
+
+__all__ = ["steps"]  # a fixture
 
 
 def erf(x: Array) -> Array:
@@ -40,26 +41,35 @@ ACTIVATIONS = {
 
 
 class Given:
-    """A block of random numbers: as the kernel takes it, and as a formula."""
+    """A block of random numbers: as the kernel takes it, and as a formula.
+
+    Args:
+        kind: "packed" (GPT-2's: query, key and value in one matrix), "gated" (Llama's, with norms of heads), "source"
+            (mBART's: with cross-attention) or "after" (BART's: the same with norms after the sums).
+    """
 
     def __init__(
-        self, hidden: int, inner: int, heads: int, groups: int, size: int, seed: int, *, llama: bool, activation: Any
+        self, hidden: int, inner: int, heads: int, groups: int, size: int, seed: int, *, kind: str, activation: Any
     ) -> None:
         self.source = np.random.default_rng(seed)
-        self.heads, self.groups, self.size, self.activation, self.llama = heads, groups, size, activation, llama
+        self.heads, self.groups, self.size, self.activation, self.kind = heads, groups, size, activation, kind
+        self.gated, self.crosses = kind == "gated", kind in ("source", "after")
         attended, grouped = heads * size, groups * size
         self.shapes = {"query": (attended, hidden), "key": (grouped, hidden), "value": (grouped, hidden)}
-        if not llama:
+        if kind == "packed":
             self.shapes = {"query": (attended + 2 * grouped, hidden)}
         self.shapes |= {"out": (hidden, attended), "up": (inner, hidden), "down": (hidden, inner)}
-        if llama:
+        if self.gated:
             self.shapes["gate"] = (inner, hidden)
+        if self.crosses:
+            self.shapes |= {"cross_query": (attended, hidden), "cross_out": (hidden, attended)}
         self.weights = {name: self.sparse(shape) for name, shape in self.shapes.items()}
-        self.biases = {} if llama else {name: self.random(shape[0]) for name, shape in self.shapes.items()}
-        self.norms = {name: 1 + self.random(hidden) for name in ("attention_norm", "feed_norm")}
-        if llama:
+        self.biases = {} if self.gated else {name: self.random(shape[0]) for name, shape in self.shapes.items()}
+        names = ("attention_norm", "feed_norm", *(("cross_norm",) * self.crosses))
+        self.norms = {name: 1 + self.random(hidden) for name in names}
+        if self.gated:
             self.norms |= {name: 1 + self.random(size) for name in ("query_norm", "key_norm")}
-        self.norm_biases = {} if llama else {name: self.random(hidden) for name in self.norms}
+        self.norm_biases = {} if self.gated else {name: self.random(hidden) for name in self.norms}
         self.masked = {name: Masked.pack(Elements.of(weight)) for name, weight in self.weights.items()}
 
     def random(self, *shape: int) -> Array:
@@ -69,21 +79,17 @@ class Given:
         return self.random(*shape) * (self.source.random(shape) < 0.4)
 
     def block(self) -> Block:
-        def affine(name: str) -> Any:
+        def affine(name: str) -> Affine:
             bias = self.biases.get(name)
-            place = 0 if bias is None else bias.ctypes.data
-            return Affine(self.masked[name], place) if name in self.masked else None
+            return Affine(self.masked[name], 0 if bias is None else bias.ctypes.data)
 
-        def norm(name: str) -> Any:
+        def norm(name: str) -> Normal:
             bias = self.norm_biases.get(name)
-            place = 0 if bias is None else bias.ctypes.data
-            weight = self.norms.get(name)
-            return None if weight is None else Normal(weight.ctypes.data, place, 1e-5, not self.llama)
+            return Normal(self.norms[name].ctypes.data, 0 if bias is None else bias.ctypes.data, 1e-5, not self.gated)
 
-        products = {name: affine(name) for name in ("query", "key", "value", "out", "gate", "up", "down")}
-        norms = {name: norm(name) for name in ("attention_norm", "feed_norm", "query_norm", "key_norm")}
-        sizes = {"heads": self.heads, "groups": self.groups, "size": self.size, "scale": 0.7}
-        return Block(**products, **norms, **sizes, activation=self.activation)
+        parts: dict[str, Any] = {name: affine(name) for name in self.masked} | {name: norm(name) for name in self.norms}
+        parts |= {"heads": self.heads, "groups": self.groups, "size": self.size, "scale": 0.7}
+        return Block(**parts, activation=self.activation, normalizes_after=self.kind == "after")
 
     def product(self, name: str, x: Array) -> Array:
         bias: Any = self.biases.get(name, 0)
@@ -92,38 +98,57 @@ class Given:
     def norm(self, name: str, x: Array) -> Array:
         if name not in self.norms:
             return x
-        centred = x if self.llama else x - x.mean(-1, keepdims=True)
+        centred = x if self.gated else x - x.mean(-1, keepdims=True)
         bias: Any = self.norm_biases.get(name, 0)
         return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * self.norms[name] + bias
 
-    def expected(self, x: Array, keys: Array, values: Array, turn: Any, kept: Array) -> tuple[Array, Array, Array]:
-        """Of x (texts, hidden), with keys and values (texts, groups, length, size): y, the new keys and values."""
-        texts, size = len(x), self.size
-        n = self.norm("attention_norm", x)
-        if self.llama:
-            parts = [self.product(name, n) for name in ("query", "key", "value")]
-        else:
-            ends = [self.heads * size, (self.heads + self.groups) * size]
-            parts = np.split(self.product("query", n), ends, axis=1)
-        query, key, value = (part.reshape(texts, -1, size) for part in parts)
-        query, key = self.norm("query_norm", query), self.norm("key_norm", key)
-        if turn is not None:
-            query, key = turned(query, *turn), turned(key, *turn)
-        keys = np.concatenate([keys, key[:, :, None]], axis=2)
-        values = np.concatenate([values, value[:, :, None]], axis=2)
+    def part(self, norm: str, x: Array, function: Any) -> Array:
+        if self.kind == "after":
+            return self.norm(norm, x + function(x))
+        return x + function(self.norm(norm, x))
+
+    def context(self, query: Array, keys: Array, values: Array, kept: Array) -> Array:
         each = self.heads // self.groups
         scores = 0.7 * np.einsum("thd,thld->thl", query, keys.repeat(each, 1))
         scores = np.where(kept[:, None], scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-        context = np.einsum("thl,thld->thd", weights, values.repeat(each, 1)).reshape(texts, -1)
-        a = x + self.product("out", context)
-        m = self.norm("feed_norm", a)
-        function = ACTIVATIONS[self.activation]
-        inner = (
-            function(self.product("gate", m)) * self.product("up", m) if self.llama else function(self.product("up", m))
-        )
-        return a + self.product("down", inner), key, value
+        return np.einsum("thl,thld->thd", weights, values.repeat(each, 1)).reshape(len(query), -1)
+
+    def expected(
+        self, x: Array, past: tuple[Array, Array], turn: Any, kept: Array, source: tuple[Array, Array, Array]
+    ) -> tuple[Array, Array, Array]:
+        """Of x (texts, hidden), with past keys and values (texts, groups, length, size), and those of the source and
+        its mask: y, the new keys and values."""
+        texts, size = len(x), self.size
+        found: dict[str, Array] = {}
+
+        def attention(n: Array) -> Array:
+            if self.kind == "packed":
+                ends = [self.heads * size, (self.heads + self.groups) * size]
+                parts = np.split(self.product("query", n), ends, axis=1)
+            else:
+                parts = [self.product(name, n) for name in ("query", "key", "value")]
+            query, key, value = (part.reshape(texts, -1, size) for part in parts)
+            query, key = self.norm("query_norm", query), self.norm("key_norm", key)
+            if turn is not None:
+                query, key = turned(query, *turn), turned(key, *turn)
+            found.update(key=key, value=value)
+            both = (np.concatenate([old, new[:, :, None]], 2) for old, new in zip(past, (key, value), strict=True))
+            return self.product("out", self.context(query, *both, kept))
+
+        def cross(n: Array) -> Array:
+            query = self.product("cross_query", n).reshape(texts, -1, size)
+            return self.product("cross_out", self.context(query, *source))
+
+        def feed(n: Array) -> Array:
+            function, inner = ACTIVATIONS[self.activation], self.product("up", n)
+            return self.product("down", function(self.product("gate", n)) * inner if self.gated else function(inner))
+
+        y = self.part("attention_norm", x, attention)
+        if self.crosses:
+            y = self.part("cross_norm", y, cross)
+        return self.part("feed_norm", y, feed), found["key"], found["value"]
 
 
 def turned(x: Array, cosines: Array, sines: Array) -> Array:
@@ -132,29 +157,29 @@ def turned(x: Array, cosines: Array, sines: Array) -> Array:
     return x * cosines[:, None] + other * sines[:, None]
 
 
-@pytest.mark.parametrize("llama", [False, True])
+@pytest.mark.parametrize("kind", ["packed", "gated", "source", "after"])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu", "silu"])
 @pytest.mark.parametrize(
     ("hidden", "inner", "heads", "groups", "size"),
     [(48, 100, 4, 2, 12), (64, 64, 4, 4, 16), (50, 33, 3, 1, 10), (96, 200, 2, 1, 96), (17, 7, 1, 1, 2)],
 )
 def test_a_step_is_the_formula(
-    llama: bool, activation: str, hidden: int, inner: int, heads: int, groups: int, size: int
+    kind: str, activation: str, hidden: int, inner: int, heads: int, groups: int, size: int
 ) -> None:
-    blocks = [Given(hidden, inner, heads, groups, size, seed, llama=llama, activation=activation) for seed in (0, 1)]
-    source = np.random.default_rng(9)
+    blocks = [Given(hidden, inner, heads, groups, size, seed, kind=kind, activation=activation) for seed in (0, 1)]
+    draw = np.random.default_rng(9)
     last, last_bias = 1 + blocks[0].random(hidden), blocks[0].random(hidden)
-    decoder = Decoder([one.block() for one in blocks], Normal(last.ctypes.data, last_bias.ctypes.data, 1e-5, True))
-    for texts, length in [(1, 1), (2, 15), (3, 16), (8, 40), (9, 33)]:
-        capacity = length + 3
-        x = source.standard_normal((texts, hidden), np.float32)
-        shape = (texts, groups, capacity, size)
-        keys = [source.standard_normal(shape, np.float32) for _ in blocks]
-        values = [source.standard_normal(shape, np.float32) for _ in blocks]
-        angles = source.standard_normal((texts, size // 2)).repeat(2, 1).astype(np.float32)
-        turn = (np.cos(angles), np.sin(angles)) if llama else None
-        kept = source.random((texts, length + 1)) < 0.8
-        kept[:, -1] = True
+    has_last = kind != "after"
+    end = Normal(last.ctypes.data, last_bias.ctypes.data, 1e-5, True) if has_last else None
+    decoder = Decoder([one.block() for one in blocks], end)
+    for texts, length, source in [(1, 1, 3), (2, 15, 1), (3, 16, 50), (8, 40, 16), (9, 33, 17)]:
+        x = draw.standard_normal((texts, hidden), np.float32)
+        keys, values = (draw.standard_normal((2, texts, groups, length + 3, size), np.float32) for _ in range(2))
+        cross = [draw.standard_normal((2, texts, groups, source, size), np.float32) for _ in range(2)]
+        angles = np.tile(draw.standard_normal((texts, size // 2)), 2).astype(np.float32)
+        turn = (np.cos(angles), np.sin(angles)) if kind == "gated" else None
+        kept, shown = (draw.random((texts, count)) < 0.8 for count in (length + 1, source))
+        kept[:, -1] = shown[:, 0] = True
         found = {}
         for threads in (1, 2):
             y = np.full_like(x, np.nan)
@@ -163,29 +188,32 @@ def test_a_step_is_the_formula(
                 y.ctypes.data,
                 texts=texts,
                 length=length,
-                capacity=capacity,
+                capacity=length + 3,
                 keys=[one.ctypes.data for one in keys],
                 values=[one.ctypes.data for one in values],
                 turn=(0, 0) if turn is None else (turn[0].ctypes.data, turn[1].ctypes.data),
                 kept=kept.ctypes.data,
+                source=Source(source, *([one.ctypes.data for one in part] for part in cross), shown.ctypes.data),
                 threads=threads,
             )
             assert taken
             found[threads] = y
         assert np.array_equal(found[1], found[2])
         wanted = x.astype(float)
-        for one, some_keys, some_values in zip(blocks, keys, values, strict=True):
-            past = (some_keys[:, :, :length].astype(float), some_values[:, :, :length].astype(float))
-            wanted, key, value = one.expected(wanted, *past, turn, kept)
-            assert np.allclose(some_keys[:, :, length], key, atol=2e-5, rtol=2e-5)
-            assert np.allclose(some_values[:, :, length], value, atol=2e-5, rtol=2e-5)
-        centred = wanted - wanted.mean(-1, keepdims=True)
-        wanted = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * last + last_bias
+        for i, one in enumerate(blocks):
+            past = (keys[i][:, :, :length].astype(float), values[i][:, :, :length].astype(float))
+            seen = (cross[0][i].astype(float), cross[1][i].astype(float), shown)
+            wanted, key, value = one.expected(wanted, past, turn, kept, seen)
+            assert np.allclose(keys[i][:, :, length], key, atol=5e-5, rtol=5e-5)
+            assert np.allclose(values[i][:, :, length], value, atol=5e-5, rtol=5e-5)
+        if has_last:
+            centred = wanted - wanted.mean(-1, keepdims=True)
+            wanted = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * last + last_bias
         assert np.allclose(found[1], wanted, atol=1e-4, rtol=1e-4)
 
 
 def test_a_number_that_is_not_finite_is_said() -> None:
-    given = Given(48, 100, 4, 2, 12, 0, llama=True, activation="silu")
+    given = Given(48, 100, 4, 2, 12, 0, kind="gated", activation="silu")
     last = np.ones(48, np.float32)
     one = Decoder([given.block()], Normal(last.ctypes.data, 0, 1e-5, False))
     x, y = np.ones((1, 48), np.float32), np.zeros((1, 48), np.float32)
@@ -197,31 +225,17 @@ def test_a_number_that_is_not_finite_is_said() -> None:
 
 @pytest.mark.parametrize("name", ["query", "out", "gate", "down"])
 def test_shapes_that_do_not_fit_are_refused(name: str) -> None:
-    block = Given(48, 100, 4, 2, 12, 0, llama=True, activation="silu").block()
+    block = Given(48, 100, 4, 2, 12, 0, kind="gated", activation="silu").block()
     wrong = Affine(Masked.pack(Elements.of(np.ones((5, 5), np.float32))), 0)
     with pytest.raises(ValueError, match="do not make a block"):
         Decoder([block._replace(**{name: wrong})], block.feed_norm)
     with pytest.raises(ValueError, match="do not make a block"):
         Decoder([block._replace(key=None)], block.feed_norm)
+    with pytest.raises(ValueError, match="of each of the 1 blocks"):
+        Decoder([block]).run(0, 0, texts=1, length=1, capacity=2, keys=[], values=[])
 
 
 MODELS = ("GPT2LMHeadModel", "LlamaForCausalLM", "Qwen3ForCausalLM")
-
-
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Texts of each step that was one call."""
-    seen: list[int] = []
-    run = _decoder.DecoderForward._run
-
-    def counted(self: Any, ids: Tensor, *others: Any) -> Tensor | None:
-        y = run(self, ids, *others)
-        if y is not None:
-            seen.append(len(ids))
-        return y
-
-    monkeypatch.setattr(_decoder.DecoderForward, "_run", counted)
-    return seen
 
 
 def sparse(model: Any, **settings: Any) -> Any:
@@ -233,15 +247,11 @@ def step(model: Any, ids: Tensor, cache: Any, **settings: Any) -> Any:
         return model(ids, **{name_of_cache(): cache}, use_cache=True, **settings)
 
 
-def name_of_cache() -> str:
-    return "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
-
-
 def alike(found: Tensor, wanted: Tensor) -> bool:
     return bool((found - wanted).abs().max() < 2e-5 * wanted.abs().max())
 
 
-@pytest.mark.parametrize("name", [*MODELS, "Qwen2ForCausalLM"])
+@pytest.mark.parametrize("name", [*MODELS, "Qwen2ForCausalLM", "OPTForCausalLM"])
 def test_steps_of_generate_are_one_call(name: str, steps: list[int]) -> None:
     model = decoder(name)
     assert torch.equal(written(sparse(model), new=20), written(model, new=20))
@@ -301,7 +311,7 @@ def test_a_cache_that_is_cropped_reordered_repeated_or_copied(name: str, steps: 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_long_text_outgrows_its_room(name: str, steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_decoder, "_SPARE", 3)
+    monkeypatch.setattr(_rooms, "_SPARE", 3)
     model = decoder(name)
     assert torch.equal(written(sparse(model), batch=2, tokens=5, new=30), written(model, batch=2, tokens=5, new=30))
     assert len(steps) == 29

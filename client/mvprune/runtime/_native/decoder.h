@@ -9,7 +9,8 @@ namespace mvprune {
 
 enum class Gate : int32_t { gelu = 1, gelu_tanh = 2, relu = 3, silu = 4 };
 
-// x - mean(x), or x itself, divided by the root of its mean square plus epsilon, times weight, plus bias.
+// x - mean(x), or x itself, divided by the root of its mean square plus epsilon, times weight, plus bias. Laid out as
+// decoder.py's _Normal.
 struct Normal {
   const float* weight;
   const float* bias;  // null: none
@@ -22,12 +23,14 @@ struct Affine {
   const float* bias;  // null: none
 };
 
-// a = x + out(attention(query(n), key(n), value(n))) with n = norm(x), and a + down(activation(gate(m)) * up(m)) with
-// m = norm(a). Laid out as decoder.py's _Block.
+// Parts one after another: attention, cross-attention if there is one, and feed-forward. Each adds to x what it makes of
+// norm(x), or of x, and then normalizes the sum: out(attention(query(n), key(n), value(n))), cross_out(attention(
+// cross_query(n), the keys and values of the source)), down(activation(gate(n)) * up(n)). Laid out as decoder.py's _Block.
 struct Block {
-  Normal attention_norm, feed_norm;
+  Normal attention_norm, cross_norm, feed_norm;
   Affine query, key, value;  // key.matrix null: the rows of query are those of all three
   Affine out;
+  Affine cross_query, cross_out;  // matrix null: no cross-attention
   Affine gate;  // matrix null: down(activation(up(m)))
   Affine up, down;
   Normal query_norm, key_norm;  // of each head; weight null: none
@@ -36,6 +39,7 @@ struct Block {
   int64_t size;    // of a head
   float scale;     // of the scores
   Gate activation;
+  int32_t normalizes_after;
 };
 
 // Laid out as decoder.py's _Step.
@@ -48,6 +52,10 @@ struct Step {
   const float* cosines;   // (texts, size), or null: no rotation
   const float* sines;     // as cosines
   const uint8_t* kept;    // (texts, length + 1), whether a token is attended to, or null: all
+  int64_t source;         // tokens of the source
+  const float* const* cross_keys;    // of each block, (texts, groups, source, size)
+  const float* const* cross_values;  // as cross_keys
+  const uint8_t* source_kept;        // (texts, source), or null: all
 };
 
 // What a block needs that is no product.

@@ -58,9 +58,9 @@ struct Decoding {
     return {keys().first + step.texts * block->key.matrix->rows, block->value.matrix->rows};
   }
 
-  bool project() {
-    if (!multiply(block->query, normal, query, nullptr)) return false;
-    return !block->key.matrix || (multiply(block->key, normal, keys().first, nullptr) && multiply(block->value, normal, values().first, nullptr));
+  bool project(const float* in) {
+    if (!multiply(block->query, in, query, nullptr)) return false;
+    return !block->key.matrix || (multiply(block->key, in, keys().first, nullptr) && multiply(block->value, in, values().first, nullptr));
   }
 
   // A head of queries or keys: normalized and turned.
@@ -69,13 +69,17 @@ struct Decoding {
     if (step.cosines) parts.rotate(step.cosines + text * block->size, step.sines + text * block->size, block->size, head);
   }
 
+  // Scratch memory of a task.
+  float* scores() {
+    float* scratch = take_scratch(std::max(step.length + 1, step.source) + 16);
+    if (!scratch) out_of_memory = true;
+    return scratch;
+  }
+
   // A group of heads of a text: its key and value are remembered, and its queries attend.
   void attend(int64_t i) {
-    float* scratch = take_scratch(step.length + 1 + 16);
-    if (!scratch) {
-      out_of_memory = true;
-      return;
-    }
+    float* scratch = scores();
+    if (!scratch) return;
     const int64_t text = i / block->groups, group = i % block->groups, size = block->size;
     const int64_t place_of = i * step.capacity * size, each = block->heads / block->groups;
     float* all_keys = step.keys[index] + place_of;
@@ -94,22 +98,53 @@ struct Decoding {
     }
   }
 
-  bool feed() {
+  // A group of heads of a text: its queries, which are the first rows of `query`, attend to the source.
+  void attend_source(int64_t i) {
+    float* scratch = scores();
+    if (!scratch) return;
+    const int64_t text = i / block->groups, group = i % block->groups, each = block->heads / block->groups;
+    const int64_t place_of = i * step.source * block->size;
+    const uint8_t* kept = step.source_kept ? step.source_kept + text * step.source : nullptr;
+    for (int64_t head = group * each; head < (group + 1) * each; ++head) {
+      const int64_t own = (text * block->heads + head) * block->size;
+      parts.attend(query + own, step.cross_keys[index] + place_of, step.cross_values[index] + place_of, kept, step.source, block->size, block->scale, scratch, context + own);
+    }
+  }
+
+  template <void (Decoding::*task)(int64_t)>
+  bool all_groups() {
+    parallel(step.texts * block->groups, threads, [](void* call, int64_t i) { (static_cast<Decoding*>(call)->*task)(i); }, this);
+    return !out_of_memory;
+  }
+
+  bool feed(const float* in) {
     const int64_t count = step.texts * block->up.matrix->rows;
     float* gate = block->gate.matrix ? inner + count : nullptr;
-    if (gate && !multiply(block->gate, normal, gate, nullptr)) return false;
-    if (!multiply(block->up, normal, inner, nullptr)) return false;
+    if (gate && !multiply(block->gate, in, gate, nullptr)) return false;
+    if (!multiply(block->up, in, inner, nullptr)) return false;
     parts.activate(block->activation, gate, inner, count);
     return multiply(block->down, inner, x, x);
   }
 
+  // A part of a block, with the norm before or after it.
+  template <typename Part>
+  bool normalized(const Normal& norm, int64_t hidden, Part part) {
+    if (!block->normalizes_after) parts.normalize(norm, step.texts, hidden, x, normal);
+    if (!part(block->normalizes_after ? x : normal)) return false;
+    if (block->normalizes_after) parts.normalize(norm, step.texts, hidden, x, x);
+    return true;
+  }
+
   bool run(int64_t hidden) {
-    parts.normalize(block->attention_norm, step.texts, hidden, x, normal);
-    if (!project()) return false;
-    parallel(step.texts * block->groups, threads, [](void* call, int64_t i) { static_cast<Decoding*>(call)->attend(i); }, this);
-    if (out_of_memory || !multiply(block->out, context, x, x)) return false;
-    parts.normalize(block->feed_norm, step.texts, hidden, x, normal);
-    return feed();
+    const auto attention = [&](const float* in) {
+      return project(in) && all_groups<&Decoding::attend>() && multiply(block->out, context, x, x);
+    };
+    const auto cross = [&](const float* in) {
+      return multiply(block->cross_query, in, query, nullptr) && all_groups<&Decoding::attend_source>() && multiply(block->cross_out, context, x, x);
+    };
+    return normalized(block->attention_norm, hidden, attention) &&
+           (!block->cross_query.matrix || normalized(block->cross_norm, hidden, cross)) &&
+           normalized(block->feed_norm, hidden, [&](const float* in) { return feed(in); });
   }
 };
 
@@ -123,7 +158,7 @@ struct Needed {
       query = std::max(query, rows + others);
       context = std::max(context, block->heads * block->size);
       inner = std::max(inner, block->up.matrix->rows * (block->gate.matrix ? 2 : 1));
-      const Affine* const all[] = {&block->query, &block->key, &block->value, &block->out, &block->gate, &block->up, &block->down};
+      const Affine* const all[] = {&block->query, &block->key, &block->value, &block->out, &block->cross_query, &block->cross_out, &block->gate, &block->up, &block->down};
       for (const Affine* affine : all) {
         if (affine->matrix) memory = std::max(memory, isa.floats(*affine->matrix, kFew));
       }
@@ -136,7 +171,7 @@ struct Needed {
 
 using namespace mvprune;
 
-// y (texts, hidden) of x: all blocks, and the norm after them. Returns 0, 1 when there is no memory, or 3 when a number is
+// y (texts, hidden) of x: all blocks, and the norm after them, if it is not null. Returns 0, 1 when there is no memory, or 3 when a number is
 // not finite; y, and keys and values of this token, then hold nothing.
 extern "C" __attribute__((visibility("default"))) int mvprune_decode(const Block* blocks, int64_t count, const Normal* last, const Step* step, const float* x, float* y, int32_t threads) {
   const FewIsa& isa = *few();
@@ -154,6 +189,10 @@ extern "C" __attribute__((visibility("default"))) int mvprune_decode(const Block
     call.block = blocks + call.index;
     if (!call.run(hidden)) return call.out_of_memory ? 1 : 3;
   }
-  call.parts.normalize(*last, texts, hidden, panels, y);
+  if (last) {
+    call.parts.normalize(*last, texts, hidden, panels, y);
+  } else {
+    std::copy(panels, normal, y);
+  }
   return 0;
 }
