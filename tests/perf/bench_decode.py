@@ -1,14 +1,16 @@
-"""Tokens a second of text that a pruned decoder writes, the sparse runtime beside rivals: `make bench-decode`.
+"""Tokens a second of text that a pruned model writes, the sparse runtime beside rivals: `make bench-decode`.
 
-GPT-2-small's shape, random weights and masks. A contender's time is that of a long text less that of a text of one
-token, so it is of decoding alone. All take turns in one process. The least CPU time of the process counts, which other
-programs disturb less than time on the clock; with several threads it is time on the clock. CTranslate2 takes part where
-it is installed (`pip install ctranslate2`). Dense rivals compute all weights: their time is the same at each density.
+GPT-2-small's shape, or BART-base's, with random weights and masks. A contender's time is that of a long text less
+that of a text of one token, so it is of decoding alone. All take turns in one process. The least CPU time of the
+process counts, which other programs disturb less than time on the clock; with several threads it is time on the
+clock. CTranslate2 takes part where it is installed (`pip install ctranslate2`). Dense rivals compute all weights:
+their time is the same at each density.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,9 +21,11 @@ import numpy as np
 import torch
 import transformers
 from tokenizers import Tokenizer, models
+from torch import nn
 from transformers import PreTrainedTokenizerFast
 from transformers.pytorch_utils import Conv1D
 
+from mvprune.common.blocks import in_block
 from mvprune.runtime import optimize
 from mvprune.runtime.kernel import Activations
 
@@ -35,29 +39,35 @@ _OURS: dict[str, tuple[int, Activations]] = {
     "1x4, int8": (4, "int8"),
 }
 _DENSE = "torch fp32"
+_DYNAMIC = "torch int8 (dynamic)"
 
 
 def main() -> None:
     """Measures and prints a table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=_SHAPES, default="GPT-2")
     parser.add_argument("--densities", type=float, nargs="+", default=[0.1, 0.2, 0.3])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--prompt", type=int, default=64, help="tokens of the prompt")
+    parser.add_argument("--prompt", type=int, default=64, help="tokens of the prompt, or of the source")
     parser.add_argument("--tokens", type=int, default=64, help="tokens that are written and timed")
     parser.add_argument("--ours", nargs="+", choices=_OURS, default=list(_OURS))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    prompt = torch.randint(2, 50_000, (1, arguments.prompt), generator=torch.Generator().manual_seed(0))
-    dense = gpt2()
+    prompt = torch.randint(3, 50_000, (1, arguments.prompt), generator=torch.Generator().manual_seed(0))
+    make = _SHAPES[arguments.shape]
+    dense = make()
     with tempfile.TemporaryDirectory() as folder:
         writers: dict[str, Write] = {_DENSE: _by_torch(dense, prompt)}
+        if dense.config.is_encoder_decoder:  # GPT-2's matrices are no nn.Linear, which it takes only
+            quantized = torch.ao.quantization.quantize_dynamic(make(), {nn.Linear}, dtype=torch.qint8)
+            writers[_DYNAMIC] = _by_torch(quantized, prompt)
         writers |= _by_ctranslate2(dense, prompt[0].tolist(), arguments.threads, Path(folder))
         rivals = list(writers)
         for density in arguments.densities:
             for name in arguments.ours:
                 width, activations = _OURS[name]
-                pruned = optimize(gpt2(density, width), tokens=arguments.prompt, activations=activations)
+                pruned = optimize(make(density, width), tokens=arguments.prompt, activations=activations)
                 writers[_key(name, density)] = _by_torch(pruned, prompt)
         clock = time.process_time if arguments.threads == 1 else time.perf_counter
         seconds = _in_turns(writers, arguments.tokens, arguments.rounds, clock)
@@ -77,22 +87,40 @@ def gpt2(density: float = 1.0, width: int = 1) -> Any:
         width: of the blocks of weights, along the inputs of a layer, that are kept or pruned together.
     """
     torch.manual_seed(0)
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(bos_token_id=0, eos_token_id=None)).eval()
+    ends = {"bos_token_id": 0, "eos_token_id": None}
+    return _pruned(transformers.GPT2LMHeadModel(transformers.GPT2Config(**ends)), density, width)
+
+
+def bart(density: float = 1.0, width: int = 1) -> Any:
+    """A model of BART-base's shape; arguments as of `gpt2`."""
+    torch.manual_seed(0)
+    sizes = {f"{stack}_{name}": count for stack in ("encoder", "decoder") for name, count in _BART.items()}
+    config = transformers.BartConfig(d_model=768, forced_eos_token_id=None, **sizes)
+    return _pruned(transformers.BartForConditionalGeneration(config), density, width)
+
+
+_BART = {"layers": 6, "ffn_dim": 3072, "attention_heads": 12}
+_SHAPES = {"GPT-2": gpt2, "BART-base": bart}
+
+
+def _pruned(model: Any, density: float, width: int) -> Any:
     source = np.random.default_rng(0)
+    model.generation_config.eos_token_id = None  # texts are as long as is asked for
     with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, Conv1D):
-                inputs, outputs = module.weight.shape
-                kept = (source.random((inputs // width, outputs)) < density).repeat(width, 0)
-                module.weight.mul_(torch.from_numpy(kept))
-    return model
+        for name, module in model.named_modules():
+            if isinstance(module, Conv1D | nn.Linear) and in_block(name):
+                weight = module.weight if isinstance(module, nn.Linear) else module.weight.T
+                outputs, inputs = weight.shape
+                kept = (source.random((outputs, inputs // width)) < density).repeat(width, 1)
+                weight.mul_(torch.from_numpy(kept))
+    return model.eval()
 
 
 def _by_torch(model: Any, prompt: torch.Tensor) -> Write:
     def write(tokens: int) -> torch.Tensor:
         with torch.inference_mode():
             mask = torch.ones_like(prompt)
-            settings = {"max_new_tokens": tokens, "do_sample": False, "pad_token_id": 0}
+            settings = {"max_new_tokens": tokens, "do_sample": False, "num_beams": 1, "pad_token_id": 1}
             return model.generate(prompt, attention_mask=mask, **settings)
 
     return write
@@ -106,24 +134,29 @@ def _by_ctranslate2(model: Any, prompt: list[int], threads: int, folder: Path) -
         return {}
     words = {f"w{number}": number for number in range(model.config.vocab_size)}
     known = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    PreTrainedTokenizerFast(tokenizer_object=known, unk_token="w0", bos_token="w0", eos_token="w0").save_pretrained(
-        folder / "model"
-    )
+    special = {f"{name}_token": f"w{place}" for place, name in enumerate(("bos", "pad", "eos", "unk"))}
+    PreTrainedTokenizerFast(tokenizer_object=known, **special).save_pretrained(folder / "model")
+    model.config.normalize_before = False  # of BART; the converter of 4.8 reads what transformers has no longer
     model.save_pretrained(folder / "model")
     writers: dict[str, Write] = {}
+    text = [f"w{number}" for number in prompt]
     for numbers in ("int8", "float32"):
         target = str(folder / numbers)
-        ctranslate2.converters.TransformersConverter(str(folder / "model")).convert(target, quantization=numbers)
-        generator = ctranslate2.Generator(target, compute_type=numbers, intra_threads=threads, inter_threads=1)
+        with contextlib.redirect_stdout(None):
+            ctranslate2.converters.TransformersConverter(str(folder / "model")).convert(target, quantization=numbers)
+        options = {"compute_type": numbers, "intra_threads": threads, "inter_threads": 1}
+        if model.config.is_encoder_decoder:
+            translator = ctranslate2.Translator(target, **options)
 
-        def write(tokens: int, generator: Any = generator) -> object:
-            return generator.generate_batch(
-                [[f"w{number}" for number in prompt]],
-                max_length=tokens,
-                min_length=tokens,
-                sampling_topk=1,
-                include_prompt_in_result=False,
-            )
+            def write(tokens: int, translator: Any = translator) -> object:
+                lengths = {"max_decoding_length": tokens, "min_decoding_length": tokens}
+                return translator.translate_batch([text], beam_size=1, **lengths)
+        else:
+            generator = ctranslate2.Generator(target, **options)
+
+            def write(tokens: int, generator: Any = generator) -> object:
+                lengths = {"max_length": tokens, "min_length": tokens}
+                return generator.generate_batch([text], sampling_topk=1, include_prompt_in_result=False, **lengths)
 
         writers[f"CTranslate2 {numbers}"] = write
     return writers
