@@ -119,11 +119,11 @@ class DecoderForward(OneCall[Decoder]):
         return given
 
     def _entered(self, ids: Tensor, positions: Tensor) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
-        """What goes into the first block, and cosines and sines of the rotation, (texts, size)."""
+        """What goes into the first block, and cosines and sines of the rotation, (texts, turned)."""
         model, family = self._model, self._parts.family
         x: Tensor = getattr(model, family.words)(ids)
         if not family.positions:
-            size = self._parts.blocks[0]["size"]
+            size = self._parts.blocks[0]["turned"]
             turn = (part[:, 0].expand(len(ids), size).contiguous() for part in model.rotary_emb(x, positions))
             cosines, sines = turn
             return x.contiguous(), (cosines, sines)
@@ -167,8 +167,7 @@ class DecoderForward(OneCall[Decoder]):
                 yield product.bias
 
     def make(self) -> Decoder:
-        after = self._parts.family.normalizes_after
-        blocks = [block_of(block, normalizes_after=after) for block in self._parts.blocks]
+        blocks = [block_of(block, self._parts.family) for block in self._parts.blocks]
         return Decoder(blocks, None if self._parts.last is None else normal_of(self._parts.last))
 
 

@@ -16,6 +16,7 @@ from mvprune.runtime.decoder import Affine, Block, Gate, Normal
 
 PRODUCTS = ("query", "key", "value", "out", "cross_query", "cross_out", "gate", "up", "down")
 NORMS = ("attention_norm", "cross_norm", "feed_norm", "query_norm", "key_norm")
+_NUMBERS = ("heads", "groups", "size", "turned", "scale", "is_parallel")
 
 _GATES: Mapping[type[nn.Module], Gate] = MappingProxyType(
     {**ACTIVATIONS, nn.SiLU: "silu", activations.SiLUActivation: "silu"}  # type: ignore[dict-item]
@@ -48,6 +49,18 @@ _LLAMA = MappingProxyType(
     }
 )
 _QWEN3 = MappingProxyType({**_LLAMA, "query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"})
+_NEOX = MappingProxyType(
+    {
+        "attention_norm": "input_layernorm",
+        "query": "attention.query_key_value",
+        "out": "attention.dense",
+        "feed_norm": "post_attention_layernorm",
+        "up": "mlp.dense_h_to_4h",
+        "down": "mlp.dense_4h_to_h",
+        "activation": "mlp.act",
+        "attention": "attention",
+    }
+)
 _OPT = MappingProxyType(
     {
         "attention_norm": "self_attn_layer_norm",
@@ -81,6 +94,7 @@ class Family(NamedTuple):
         last: name of the norm after them; "" for none.
         words, positions: names of the embeddings; positions "" where heads are turned instead.
         normalizes_after: whether the norm of a part is after it.
+        goes_by_heads: whether query, key and value are in one matrix, one head after the other.
         places: the positions of tokens: their places in the text, or those that the caller gives, and if none are
             given, places in the text or among the tokens that are attended to.
     """
@@ -91,6 +105,7 @@ class Family(NamedTuple):
     words: str = "embed_tokens"
     positions: str = "embed_positions"
     normalizes_after: bool = False
+    goes_by_heads: bool = False
     places: Literal["text", "given or text", "given or kept"] = "given or text"
 
 
@@ -102,6 +117,7 @@ _FAMILIES = MappingProxyType(
         "MistralModel": _LLAMA_LIKE,
         "Qwen2Model": _LLAMA_LIKE,
         "Qwen3Model": _LLAMA_LIKE._replace(names=_QWEN3),
+        "GPTNeoXModel": Family(_NEOX, last="final_layer_norm", words="embed_in", positions="", goes_by_heads=True),
         "OPTDecoder": Family(_OPT, last="final_layer_norm", places="given or kept"),
         "BartDecoder": Family(_BART, last="", normalizes_after=True, places="text"),
         "MarianDecoder": Family(_BART, last="", normalizes_after=True, places="text"),
@@ -116,7 +132,7 @@ class Parts(NamedTuple):
 
     Attributes:
         name: of the model's class.
-        blocks: of each block, its parts by their names in `Block`, and heads, groups, size and scale.
+        blocks: of each block, its parts by their names in `Block`, and its numbers, such as heads.
         last: None for no norm.
     """
 
@@ -151,12 +167,14 @@ def parts_of(model: Any) -> Parts | None:
     last = getattr(model, family.last) if family.last else None
     if family.last and (last is None or not _is_known(last)):
         return None
-    blocks = [_block_parts(block, family.names, config) for block in getattr(model, family.blocks)]
+    rotation: Any = None if family.positions else model.rotary_emb
+    turned = 2 * rotation.inv_freq.shape[-1] if rotation else 0
+    blocks = [_block_parts(block, family.names, config, turned) for block in getattr(model, family.blocks)]
     known = [parts for parts in blocks if parts]
     return Parts(class_name(model), known, last) if blocks and len(known) == len(blocks) else None
 
 
-def _block_parts(block: nn.Module, names: Mapping[str, str], config: Any) -> dict[str, Any]:
+def _block_parts(block: nn.Module, names: Mapping[str, str], config: Any, turned: int) -> dict[str, Any]:
     """Empty if the kernel does not know one."""
     parts: dict[str, Any] = {part: block.get_submodule(path) for part, path in names.items()}
     is_known = (
@@ -168,18 +186,26 @@ def _block_parts(block: nn.Module, names: Mapping[str, str], config: Any) -> dic
         return {}
     attention = parts["attention"]
     heads = getattr(attention, "num_heads", None) or config.num_attention_heads
-    groups = config.num_key_value_heads if "gate" in parts else heads
-    return parts | {"heads": heads, "groups": groups, "size": attention.head_dim, "scale": attention.scaling}
+    size = getattr(attention, "head_dim", None) or attention.head_size
+    return parts | {
+        "heads": heads,
+        "groups": config.num_key_value_heads if "gate" in parts else heads,
+        "size": size,
+        "turned": turned,
+        "scale": attention.scaling,
+        "is_parallel": getattr(block, "use_parallel_residual", False),
+    }
 
 
-def block_of(parts: Mapping[str, Any], *, normalizes_after: bool) -> Block:
+def block_of(parts: Mapping[str, Any], family: Family) -> Block:
     """As the kernel takes it, at its addresses of now."""
     made: dict[str, Any] = {
         name: Affine(parts[name].masked, address(parts[name].bias)) for name in PRODUCTS if name in parts
     }
     made |= {name: normal_of(parts[name]) for name in NORMS if name in parts}
-    made |= {name: parts[name] for name in ("heads", "groups", "size", "scale")}
-    return Block(**made, activation=_GATES[type(parts["activation"])], normalizes_after=normalizes_after)
+    made |= {name: parts[name] for name in _NUMBERS}
+    made |= {"normalizes_after": family.normalizes_after, "goes_by_heads": family.goes_by_heads}
+    return Block(**made, activation=_GATES[type(parts["activation"])])
 
 
 def normal_of(norm: Any) -> Normal:

@@ -39,9 +39,12 @@ class _Block(ctypes.Structure):
         ("heads", ctypes.c_int64),
         ("groups", ctypes.c_int64),
         ("size", ctypes.c_int64),
+        ("turned", ctypes.c_int64),
         ("scale", ctypes.c_float),
         ("activation", ctypes.c_int32),
         ("normalizes_after", ctypes.c_int32),
+        ("goes_by_heads", ctypes.c_int32),
+        ("is_parallel", ctypes.c_int32),
     )
 
 
@@ -83,14 +86,17 @@ class Block(NamedTuple):
     """Attention, cross-attention if there is one, and feed-forward, each with a norm n before it.
 
     a = x + out(attention(query(n), key(n), value(n))), then a + cross_out(attention(cross_query(n), the keys and values
-    of the source)), then the sum and down(activation(gate(n)) * up(n)), or down(activation(up(n))) without a gate. Or
-    each part has its norm after the sum.
+    of the source)), then the sum and down(activation(gate(n)) * up(n)), or down(activation(up(n))) without a gate.
 
     Attributes:
+        normalizes_after: each part has its norm after the sum instead.
+        is_parallel: the feed-forward part is of x too, not of the sum, and there is no cross-attention.
         key, value: None: the rows of query are those of all three.
+        goes_by_heads: the rows of query are those of all three of one head after the other.
         query_norm, key_norm: of each head, None for none.
         heads, groups: of queries, and of keys and values.
         size: of a head.
+        turned: of the features of a head, those that are rotated: the first. None: all.
         scale: of the scores.
     """
 
@@ -106,6 +112,9 @@ class Block(NamedTuple):
     scale: float
     activation: Gate
     normalizes_after: bool = False
+    is_parallel: bool = False
+    goes_by_heads: bool = False
+    turned: int | None = None
     key: Affine | None = None
     value: Affine | None = None
     gate: Affine | None = None
@@ -171,7 +180,7 @@ class Decoder:
             capacity: more than length; tokens that keys and values have room for.
             keys: of each block, (texts, groups, capacity, size), of which those of this token are written.
             values: as keys.
-            turn: cosines and sines of the rotation, (texts, size), or 0 for none.
+            turn: cosines and sines of the rotation, (texts, turned), or 0 for none.
             kept: (texts, length + 1) of bool, the tokens that are attended to, or 0 for all.
             source: of blocks with cross-attention.
             threads: at most, the caller's among them; they do not change the result.
@@ -213,6 +222,9 @@ class Decoder:
         found = {name: (part.weight.rows, part.weight.columns) for name, part in parts.items() if part}
         fit = all(wanted[name] == shape for name, shape in found.items())
         pairs = ((block.key, block.value), (block.cross_query, block.cross_out), (block.cross_query, block.cross_norm))
+        turned = block.turned is None or 0 <= block.turned <= block.size
+        by_heads = not block.goes_by_heads or (packed and block.heads == block.groups)
+        fit = fit and turned and by_heads and not (block.is_parallel and block.cross_query)
         if not fit or any((a is None) != (b is None) for a, b in pairs) or block.heads % max(1, block.groups):
             raise ValueError("the shapes of the products do not make a block")
 
@@ -226,9 +238,12 @@ def _structure(block: Block) -> _Block:
         block.heads,
         block.groups,
         block.size,
+        block.size if block.turned is None else block.turned,
         block.scale,
         _GATES[block.activation],
         block.normalizes_after,
+        block.goes_by_heads,
+        block.is_parallel,
     )
 
 

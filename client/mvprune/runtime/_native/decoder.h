@@ -28,7 +28,7 @@ struct Affine {
 // cross_query(n), the keys and values of the source)), down(activation(gate(n)) * up(n)). Laid out as decoder.py's _Block.
 struct Block {
   Normal attention_norm, cross_norm, feed_norm;
-  Affine query, key, value;  // key.matrix null: the rows of query are those of all three
+  Affine query, key, value;  // key.matrix null: the rows of query are those of all three, one after the other
   Affine out;
   Affine cross_query, cross_out;  // matrix null: no cross-attention
   Affine gate;  // matrix null: down(activation(up(m)))
@@ -37,9 +37,12 @@ struct Block {
   int64_t heads;
   int64_t groups;  // heads of keys and values
   int64_t size;    // of a head
+  int64_t turned;  // of its features, those that are rotated: the first
   float scale;     // of the scores
   Gate activation;
   int32_t normalizes_after;
+  int32_t goes_by_heads;  // whether the rows of query are those of all three for one head after the other
+  int32_t is_parallel;    // whether the feed-forward part takes what attention takes; without cross-attention
 };
 
 // Laid out as decoder.py's _Step.
@@ -49,7 +52,7 @@ struct Step {
   int64_t capacity;       // tokens that the keys and values have room for
   float* const* keys;     // of each block, (texts, groups, capacity, size); those of this token are written
   float* const* values;   // as keys
-  const float* cosines;   // (texts, size), or null: no rotation
+  const float* cosines;   // (texts, turned), or null: no rotation
   const float* sines;     // as cosines
   const uint8_t* kept;    // (texts, length + 1), whether a token is attended to, or null: all
   int64_t source;         // tokens of the source

@@ -18,12 +18,13 @@ const DecoderIsa& decoder_isa() {
 #endif
 }
 
-// One head's vectors of all texts.
+// The vectors of the heads of all texts.
 struct Strided {
   float* first;
   int64_t stride;  // floats from a text to the next
+  int64_t each;    // and from a head to the next
 
-  float* of(int64_t text, int64_t offset) const { return first + text * stride + offset; }
+  float* of(int64_t text, int64_t head) const { return first + text * stride + head * each; }
 };
 
 // A call: x (texts, hidden) goes from block to block.
@@ -46,16 +47,23 @@ struct Decoding {
     return multiply_few(isa, {affine.matrix, affine.bias, residual, out}, in, step.texts, threads, memory);
   }
 
-  Strided queries() const { return {query, block->query.matrix->rows}; }
+  // Those of the packed rows of query that begin there.
+  Strided packed(int64_t part, int64_t rows) const {
+    const int64_t size = block->size;
+    if (block->goes_by_heads) return {query + part * size, block->query.matrix->rows, 3 * size};
+    return {query + rows * size, block->query.matrix->rows, size};
+  }
+
+  Strided queries() const { return packed(0, 0); }
 
   Strided keys() const {
-    if (!block->key.matrix) return {query + block->heads * block->size, block->query.matrix->rows};
-    return {query + step.texts * block->query.matrix->rows, block->key.matrix->rows};
+    if (!block->key.matrix) return packed(1, block->heads);
+    return {query + step.texts * block->query.matrix->rows, block->key.matrix->rows, block->size};
   }
 
   Strided values() const {
-    if (!block->key.matrix) return {keys().first + block->groups * block->size, block->query.matrix->rows};
-    return {keys().first + step.texts * block->key.matrix->rows, block->value.matrix->rows};
+    if (!block->key.matrix) return packed(2, block->heads + block->groups);
+    return {keys().first + step.texts * block->key.matrix->rows, block->value.matrix->rows, block->size};
   }
 
   bool project(const float* in) {
@@ -66,7 +74,7 @@ struct Decoding {
   // A head of queries or keys: normalized and turned.
   void place(const Normal& norm, int64_t text, float* head) {
     if (norm.weight) parts.normalize(norm, 1, block->size, head, head);
-    if (step.cosines) parts.rotate(step.cosines + text * block->size, step.sines + text * block->size, block->size, head);
+    if (step.cosines) parts.rotate(step.cosines + text * block->turned, step.sines + text * block->turned, block->turned, head);
   }
 
   // Scratch memory of a task.
@@ -84,14 +92,14 @@ struct Decoding {
     const int64_t place_of = i * step.capacity * size, each = block->heads / block->groups;
     float* all_keys = step.keys[index] + place_of;
     float* all_values = step.values[index] + place_of;
-    float* key = keys().of(text, group * size);
+    float* key = keys().of(text, group);
     place(block->key_norm, text, key);
     std::copy(key, key + size, all_keys + step.length * size);
-    const float* value = values().of(text, group * size);
+    const float* value = values().of(text, group);
     std::copy(value, value + size, all_values + step.length * size);
     const uint8_t* kept = step.kept ? step.kept + text * (step.length + 1) : nullptr;
     for (int64_t head = group * each; head < (group + 1) * each; ++head) {
-      float* one = queries().of(text, head * size);
+      float* one = queries().of(text, head);
       place(block->query_norm, text, one);
       float* out = context + (text * block->heads + head) * size;
       parts.attend(one, all_keys, all_values, kept, step.length + 1, size, block->scale, scratch, out);
@@ -135,7 +143,15 @@ struct Decoding {
     return true;
   }
 
+  bool run_parallel(int64_t hidden) {
+    parts.normalize(block->attention_norm, step.texts, hidden, x, normal);
+    if (!project(normal) || !all_groups<&Decoding::attend>()) return false;
+    parts.normalize(block->feed_norm, step.texts, hidden, x, normal);
+    return multiply(block->out, context, x, x) && feed(normal);
+  }
+
   bool run(int64_t hidden) {
+    if (block->is_parallel) return run_parallel(hidden);
     const auto attention = [&](const float* in) {
       return project(in) && all_groups<&Decoding::attend>() && multiply(block->out, context, x, x);
     };
