@@ -15,10 +15,14 @@ from mvprune.serving.batching import ModelFailed
 
 _T = TypeVar("_T")
 
+# Line ends of Unicode, at which some clients would cut an event. In JSON they are only in texts.
+_LINE_ENDS = str.maketrans({end: f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"})
+
 
 def event(data: object, name: str = "") -> str:
     """One server-sent event with JSON, or with a text as it is."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = text.translate(_LINE_ENDS)
     return f"event: {name}\ndata: {text}\n\n" if name else f"data: {text}\n\n"
 
 

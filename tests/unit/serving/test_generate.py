@@ -21,6 +21,7 @@ from tests.waiting import PATIENCE, until
 from mvprune.cli import main
 from mvprune.serving import server
 from mvprune.serving.app import application
+from mvprune.serving.events import event
 from mvprune.serving.requests import Limits
 from mvprune.serving.writing import Piece, PromptRefused, Wanted, Written
 from mvprune_core.prediction import Field, Predictor
@@ -60,6 +61,13 @@ def test_whole_and_streamed_texts_are_those_of_generate(endpoint: Endpoint, deco
         assert {name for name, _ in pieces} == {""}
         assert "".join(piece["text"] for _, piece in pieces) == whole["generated_text"]
         assert len(pieces) == 1 if "num_beams" in parameters else len(pieces) > 3
+
+
+def test_no_text_breaks_an_event() -> None:
+    text = "a\n\r\u2028\u2029\x85\x0b\x1c\0é🎉\ufffd'\"\\"
+    sent = event({"text": text}, "end")
+    assert len(sent.splitlines()) == 3
+    assert json.loads(sent.splitlines()[1].removeprefix("data: ")) == {"text": text}
 
 
 def test_callers_at_once_get_what_each_gets_alone(endpoint: Endpoint, decoder: Predictor) -> None:
