@@ -230,6 +230,7 @@ def test_an_encoder_decoder_answers_without_the_prompt(name: str) -> None:
     opened: Any = SimpleNamespace(
         task=get_task("summarization"),
         manifest=SimpleNamespace(spec={"source_prefix": "short: "}),
+        max_length=20,
         loaded=SimpleNamespace(model=model, tokenizer=tokenizer),
     )
     writer = Writer(opened, Summarization)
@@ -241,9 +242,8 @@ def test_an_encoder_decoder_answers_without_the_prompt(name: str) -> None:
         assert found.text == tokenizer.decode(tokens[0], skip_special_tokens=True) == "".join(one.text for one in said)
         assert (found.prompt_tokens, found.truncated_tokens) == (12, 0)
     assert writer.why_no_chat == "the model has an encoder, and answers one text"
-    if name == "bart":
-        with pytest.raises(PromptRefused, match="must have at most 24 tokens, the model's positions, got 56"):
-            writer.write(Wanted("a" * 49, {"max_new_tokens": 9}))
-        cut = writer.write(Wanted("a" * 49, {"max_new_tokens": 200}, is_cut=True))
-        assert (cut.prompt_tokens, cut.truncated_tokens) == (24, 32)
-        assert cut.tokens <= 23, "its decoder has no more positions"
+    with pytest.raises(PromptRefused, match="must have at most 20 tokens, the longest input in its training, got 56"):
+        writer.write(Wanted("a" * 49, {"max_new_tokens": 9}))
+    cut = writer.write(Wanted("a" * 49, {"max_new_tokens": 200}, is_cut=True))
+    assert (cut.prompt_tokens, cut.truncated_tokens) == (20, 36)
+    assert cut.tokens <= (23 if name == "bart" else 200), "its decoder has no more positions"

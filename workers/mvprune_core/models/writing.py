@@ -42,8 +42,8 @@ class Writer:
         self._model, self._tokenizer = model, opened.loaded.tokenizer
         self._turns = Turns()
         self._has_encoder = bool(model.config.is_encoder_decoder)
-        stacks = (model.get_encoder(), model.get_decoder()) if self._has_encoder else (model, model)
-        self._positions, self._new_positions = map(longest_input, stacks)
+        self._positions = longest_input(model.get_decoder() if self._has_encoder else model)
+        self._longest = opened.max_length if self._has_encoder else self._positions
 
     @property
     def why_no_chat(self) -> str:
@@ -92,7 +92,7 @@ class Writer:
         tokens = self._tokens(wanted.prompt)
         asked = wanted.settings.get("max_new_tokens")
         new_tokens = asked or min(self._usual_tokens(len(tokens)), wanted.most_tokens)
-        room, truncated = self._positions, 0
+        room, truncated = self._longest, 0
         if room is not None and not self._has_encoder:
             room -= asked or 1
         if room is not None and len(tokens) > room:
@@ -103,8 +103,8 @@ class Writer:
             truncated = len(tokens)
             tokens = self._kind.prompt(self._options, self._tokenizer, wanted.prompt, room)
             truncated -= len(tokens)
-        if self._new_positions is not None:
-            new_tokens = min(new_tokens, self._new_positions - (1 if self._has_encoder else len(tokens)))
+        if self._positions is not None:
+            new_tokens = min(new_tokens, self._positions - (1 if self._has_encoder else len(tokens)))
         return tokens, new_tokens, truncated
 
     def _usual_tokens(self, prompt_tokens: int) -> int:
@@ -115,8 +115,9 @@ class Writer:
         return int(settings.max_new_tokens or by_length or NEW_TOKENS)
 
     def _too_long(self, tokens: int, asked: int | None) -> str:
+        limit = "the longest input in its training" if self._has_encoder else "the model's positions"
         left = f", less {asked:,} for new tokens" if asked and not self._has_encoder else ""
-        return f"must have at most {self._positions:,} tokens, the model's positions{left}, got {tokens:,}"
+        return f"must have at most {self._longest:,} tokens, {limit}{left}, got {tokens:,}"
 
     def _tokens(self, prompt: str | Messages) -> list[int]:
         if isinstance(prompt, str):
