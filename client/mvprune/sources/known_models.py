@@ -16,11 +16,13 @@ class Architecture:
         head_size: rows of an attention head, 0 where it is not known.
         shapes: (rows, columns) of the matrices in the blocks, by the names that their layers have in the model of a
             task; empty where these, or which side the rows are, are not known.
+        is_decoder: whether config.json says that the model reads only earlier tokens.
     """
 
     model_types: tuple[str, ...]
     head_size: int
     shapes: Mapping[str, tuple[int, int]]
+    is_decoder: bool = False
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ def _architecture(config: Mapping[str, object], prunable: Mapping[str, tuple[int
     if types[0] in BASES and len(prunable) <= _MAX_MATRICES:  # in others a matrix may have its inputs first
         for name, (rows, columns) in prunable.items():
             shapes[name_in_task(name.removesuffix(".weight"), types[0])] = rows, columns
-    return Architecture(types, width // heads if heads > 0 else 0, shapes)
+    return Architecture(types, width // heads if heads > 0 else 0, shapes, config.get("is_decoder") is True)
 
 
 def _base(parameters: Mapping[str, _Tensor]) -> list[_Tensor]:

@@ -25,6 +25,11 @@ BASES: Mapping[str, str] = MappingProxyType(
 )
 """Where the model of a task keeps the model without a head, by model type (`base_model_prefix`)."""
 
+DECODERS = ("bloom", "gemma", "gpt2", "gpt_neo", "gpt_neox", "gptj", "llama", "mistral", "opt", "phi", "qwen2", "qwen3")
+"""Types whose models go on with a text."""
+ENCODER_DECODERS = ("bart", "blenderbot", "encoder-decoder", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5")
+"""Types whose models write a text from another one."""
+
 TRIMMABLE = ("albert", "bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
 """The types whose table of positions is all that depends on their number."""
 WITHOUT_CHECKPOINTING = ("albert", "mpnet")
@@ -60,6 +65,22 @@ def name_in_task(name: str, model_type: str) -> str:
 def names_outside(model_type: str) -> tuple[str, ...]:
     """The names that linear layers outside of the blocks may have, whatever the task, of a type of `BASES`."""
     return (*(f"{BASES[model_type]}.{name}" for name in _IN_BASE), *_IN_HEADS)
+
+
+def problem_with_head(head: str, task: str, model_type: str, *, is_decoder: bool) -> str:
+    """Why a model of a known type cannot have the head of a task; "" where it can, or where that is not known here.
+
+    Args:
+        head: see `mvprune.data.kinds.base.Kind`.
+        task: its name.
+        model_type: of the model.
+        is_decoder: whether its config says that it reads only earlier tokens.
+    """
+    if head == "Seq2SeqLM" and model_type in (*BASES, *DECODERS):
+        return f"must be an encoder-decoder, such as BART, T5 or Marian, for the task {task}, got a {model_type}"
+    if head == "CausalLM" and (model_type in ENCODER_DECODERS or (model_type in BASES and not is_decoder)):
+        return f"must be a decoder, such as GPT-2, OPT, Llama or Qwen, for the task {task}, got a {model_type}"
+    return ""
 
 
 def problem_with_trimming(model: str) -> str:

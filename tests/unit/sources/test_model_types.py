@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
+    EncoderDecoderConfig,
 )
 
 from mvprune.common.blocks import in_block
-from mvprune.sources.model_types import BASES, WITHOUT_CHECKPOINTING, name_in_task, names_outside
+from mvprune.sources.model_types import (
+    BASES,
+    DECODERS,
+    ENCODER_DECODERS,
+    WITHOUT_CHECKPOINTING,
+    name_in_task,
+    names_outside,
+    problem_with_head,
+)
 
 TASKS = (
     AutoModelForMaskedLM,
@@ -27,6 +40,23 @@ TASKS = (
 
 def layers(model: nn.Module) -> set[str]:
     return {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+
+
+def test_heads() -> None:
+    def has(auto: Any, model_type: str) -> bool:
+        made = EncoderDecoderConfig if model_type == "encoder-decoder" else type(AutoConfig.for_model(model_type))
+        return made in auto._model_mapping
+
+    for model_type in (*BASES, *DECODERS, *ENCODER_DECODERS):
+        problem = problem_with_head("Seq2SeqLM", "t", model_type, is_decoder=True)
+        assert bool(problem) != has(AutoModelForSeq2SeqLM, model_type)
+    for model_type in DECODERS:
+        assert has(AutoModelForCausalLM, model_type)
+        assert problem_with_head("CausalLM", "t", model_type, is_decoder=False) == ""
+    assert problem_with_head("CausalLM", "t", "bert", is_decoder=False) == (
+        "must be a decoder, such as GPT-2, OPT, Llama or Qwen, for the task t, got a bert"
+    )
+    assert problem_with_head("SequenceClassification", "t", "gpt2", is_decoder=True) == ""
 
 
 @pytest.mark.parametrize("model_type", BASES)

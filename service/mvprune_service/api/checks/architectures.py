@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from mvprune.data.tasks import TASKS
 from mvprune.sources.known_models import Architecture
 from mvprune.sources.model_types import (
     TRIMMABLE,
     WITHOUT_CHECKPOINTING,
     names_outside,
     problem_with_checkpointing,
+    problem_with_head,
     problem_with_trimming,
 )
 from mvprune.spec.patterns import BLOCK, parse_pattern, problem_with_heads
@@ -44,6 +46,7 @@ def check_architecture(
         model: the model.
         in_sweep: whether the job is a point of a sweep, where a density that a structure cannot have fails by itself.
     """
+    yield from _check_head(spec.task, model)
     types, structure = model.model_types, job_pb2.CompressionSpec.Structure.Name(spec.structure).lower()
     if spec.structure:
         problem = problem_with_structure(
@@ -64,6 +67,14 @@ def check_architecture(
         yield Violation("job.spec.training.gradient_checkpointing", problem_with_checkpointing(types[0]))
     if model.shapes:
         yield from _check_layers(spec, structure, model, in_sweep=in_sweep)
+
+
+def _check_head(task: str, model: Architecture) -> Iterator[Violation]:
+    """Whether the model can have the head of the task, which may not be known: another violation."""
+    if found := TASKS.get(task):
+        kind, name = model.model_types[0], found.name
+        problem = problem_with_head(found.kind.head, name, kind, is_decoder=model.is_decoder)
+        yield from [Violation("job.spec.model", problem)] if problem else []
 
 
 def _check_layers(

@@ -51,6 +51,24 @@ def test_models_without_known_structures(tiny: Tiny, tmp_path: Path, model_type:
     }
 
 
+@pytest.mark.parametrize(
+    ("task", "model_type", "wanted"),
+    [
+        ("summarization", "gpt2", "an encoder-decoder, such as BART, T5 or Marian,"),
+        ("translation", "bert", "an encoder-decoder, such as BART, T5 or Marian,"),
+        ("causal-lm", "t5", "a decoder, such as GPT-2, OPT, Llama or Qwen,"),
+        ("causal-lm", "bert", "a decoder, such as GPT-2, OPT, Llama or Qwen,"),
+    ],
+)
+def test_models_without_the_head_of_the_task(
+    tiny: Tiny, tmp_path: Path, task: str, model_type: str, wanted: str
+) -> None:
+    folder = of_type(tiny, tmp_path / "m", model_type=model_type)
+    assert refused(folder, task=task) == {"job.spec.model": f"must be {wanted} for the task {task}, got a {model_type}"}
+    assert refused(of_type(tiny, tmp_path / "n", model_type="bert", is_decoder=True), task="causal-lm") == {}
+    assert refused(of_type(tiny, tmp_path / "o", model_type="my-own"), task=task) == {}
+
+
 def test_shared_layers(tiny: Tiny, tmp_path: Path) -> None:
     folder = of_type(tiny, tmp_path / "m", model_type="albert")
     text = "must be other than layers for a model whose layers share their weights, got layers for a albert; take heads"
