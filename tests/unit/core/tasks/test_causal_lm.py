@@ -17,6 +17,7 @@ from hypothesis import settings as tries
 from hypothesis import strategies as st
 from tests.unit.core.decoders import DECODERS, decoder, gpt2, of_decoders
 from tests.unit.core.tasks.test_masked_lm import passages
+from tests.unit.core.test_resume import StopIn, same
 from tests.unit.core.training_runs import settings
 from tokenizers import processors
 from torch.nn import functional
@@ -24,7 +25,7 @@ from transformers import BartConfig, BertConfig, BertLMHeadModel, PreTrainedToke
 
 from mvprune.data.loading import PassageData
 from mvprune.data.tasks import get_task
-from mvprune_core import CompressionError, Reason, Training, compress
+from mvprune_core import CompressionError, Reason, Stopped, Teacher, Training, compress
 from mvprune_core.models.loading import find_model, load_model
 from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.tasks import objective_for
@@ -271,3 +272,43 @@ def test_compresses_and_goes_on(tmp_path: Path, words: PreTrainedTokenizerFast, 
     assert {"delta_low/perplexity", "delta_high/perplexity", "above_constant"} <= set(result.metrics)
     saved = result.save(tmp_path / "artifact")
     assert saved.metrics["eval/perplexity"] == result.metrics["eval/perplexity"]
+
+
+def many_pairs(count: int, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    prompts = varied(count, seed)
+    return prompts, tuple(prompt.split()[0] for prompt in prompts)
+
+
+def _of_pairs(count: int) -> PassageData:
+    prompts, answers = many_pairs(count, 1)
+    return PassageData(get_task("causal-lm"), prompts, prompts, answers, answers)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_company_changes_no_answer(name: str, words: PreTrainedTokenizerFast) -> None:
+    objective = objective_for(_of_pairs(8))
+    examples = objective.training_examples(words, None, 40)
+    model: Any = decoder(name).eval()
+    batch = examples.batch(np.arange(8), CPU)
+    assert (batch.pop("labels") != IGNORED).any()
+    assert (batch["attention_mask"] == 0).any()
+    with torch.no_grad():
+        together = model(**batch).logits
+        for row, ids in enumerate(examples.inputs["input_ids"]):
+            alone = model(torch.from_numpy(ids).long()[None]).logits[0]
+            torch.testing.assert_close(together[row, : len(ids)], alone, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_stops_change_nothing_in_a_run_of_pairs(tmp_path: Path, words: PreTrainedTokenizerFast) -> None:
+    gpt2().save_pretrained(tmp_path / "model")
+    words.save_pretrained(tmp_path / "model")
+    data = _of_pairs(200)
+    options: dict[str, Any] = {"density": 0.5, "method": "soft_movement", "teacher": Teacher(hidden_states=1.0)}
+    options["training"] = Training(max_steps=60, batch_size=16, learning_rate=5e-3, max_length=40)
+    whole = compress(tmp_path / "model", data, **options)
+    assert whole.metrics["dense/accuracy"] > 0.5, "half of what is to be written are ends of texts"
+    for phase, step in (("dense", 7), ("evaluating", 0), ("teaching", 0), ("pruning", 30)):
+        with pytest.raises(Stopped):
+            compress(tmp_path / "model", data, checkpoint=tmp_path / "state", callback=StopIn(phase, step), **options)
+    assert same(whole, compress(tmp_path / "model", data, checkpoint=tmp_path / "state", **options))
