@@ -169,7 +169,10 @@ def _removed(count: int, name: str) -> str:
 
 
 def _blocks(model: nn.Module) -> Iterator[tuple[str, BlockNames]]:
-    """The names of the blocks of a known architecture, and of their parts."""
+    """The names of the blocks of a known architecture, and of their parts. Not of a pair of an encoder and a decoder,
+    whose configuration counts the heads and the layers of each part, and whose decoder has a second attention."""
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        return
     for path, module in model.named_modules():
         names = BLOCKS.get(class_name(module))
         if names is not None and all(type(module.get_submodule(name)) is nn.Linear for name in names.matrices):

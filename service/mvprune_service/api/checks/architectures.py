@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from mvprune.data.tasks import TASKS
 from mvprune.sources.known_models import Architecture
 from mvprune.sources.model_types import (
+    ENCODER_DECODERS,
     TRIMMABLE,
     WITHOUT_CHECKPOINTING,
     names_outside,
@@ -52,7 +53,7 @@ def check_architecture(
         problem = problem_with_structure(
             structure,
             types[0],
-            is_known=not LAYER_CLASSES.keys().isdisjoint(types),
+            is_known=types[0] not in ENCODER_DECODERS and not LAYER_CLASSES.keys().isdisjoint(types),
             shares_layers=not set(SHARING).isdisjoint(types),
         )
         if problem:

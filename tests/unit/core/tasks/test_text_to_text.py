@@ -14,10 +14,11 @@ from tests.unit.core.decoders import gpt2
 from tests.unit.core.encoder_decoders import ENCODER_DECODERS, encoder_decoder, pairs, text_data
 from tests.unit.core.test_resume import StopIn, same
 from tests.unit.core.training_runs import settings
-from transformers import BertLMHeadModel, MBart50Tokenizer, MBartTokenizer, PreTrainedTokenizerFast
+from transformers import BertLMHeadModel, EncoderDecoderModel, MBart50Tokenizer, MBartTokenizer, PreTrainedTokenizerFast
 
 import mvprune
 from mvprune.artifact import read_manifest
+from mvprune.export import export
 from mvprune_core import CompressionError, Reason, Stopped, Teacher, Training, compress
 from mvprune_core.evaluation import evaluate
 from mvprune_core.models.artifact_loading import open_artifact
@@ -228,6 +229,22 @@ def test_compresses_and_writes(
     objective = objective_for(text_data(), options)
     examples = objective.validation_examples(opened.loaded.tokenizer, opened.loaded.config, opened.max_length)
     assert [answer["generated_text"] for answer in answers] == predict(objective, opened.loaded.model, examples, CPU)
+
+
+def test_a_pair_is_exported_and_has_no_structures(folder: Callable[..., Path], tmp_path: Path) -> None:
+    path, training = folder(encoder_decoder("encoder-decoder")), replace(LEARNED, max_steps=2)
+    options: dict[str, Any] = {"density": 0.5, "training": training, "dense_baseline": False, "max_target_length": 8}
+    result = compress(path, text_data(), method="magnitude", **options)
+    result.save(tmp_path / "out")
+    export(tmp_path / "out", tmp_path / "dense", to="dense")
+    dense: Any = EncoderDecoderModel.from_pretrained(tmp_path / "dense")
+    artifact: Any = mvprune.load(tmp_path / "out")
+    ids = torch.tensor([[2, 12, 13, 14, 3]])
+    assert dense.generate(ids).tolist() == artifact.generate(ids).tolist()
+    assert dense.generation_config.max_new_tokens == 8
+    for structure in ("heads", "layers"):
+        with pytest.raises(CompressionError, match=r"must be unset for a model whose (heads|layers).* are not known"):
+            compress(path, text_data(), structure=structure, **options)
 
 
 @pytest.mark.slow

@@ -77,8 +77,10 @@ def test_shared_layers(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_a_model_that_consists_of_others_has_their_structures(tiny: Tiny, tmp_path: Path) -> None:
-    folder = of_type(tiny, tmp_path / "m", model_type="encoder-decoder", encoder={"model_type": "bert"})
+    folder = of_type(tiny, tmp_path / "m", model_type="my-own", encoder={"model_type": "bert"})
     assert refused(folder, structure="HEADS", pattern="1:3") == {}
+    pair = of_type(tiny, tmp_path / "n", model_type="encoder-decoder", encoder={"model_type": "bert"})
+    assert list(refused(pair, structure="HEADS")) == ["job.spec.structure"], "its decoder has two attentions"
 
 
 def test_what_a_type_of_models_cannot_do(tiny: Tiny, tmp_path: Path) -> None:
