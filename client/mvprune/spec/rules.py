@@ -6,7 +6,7 @@ Options have the names of `mvprune.spec.parameters.PARAMETERS`. One that is not 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from mvprune.common.suggestions import must_be_one_of
 from mvprune.data.run_length import EVENTS, default_cooldown, mask_interval_of
@@ -14,6 +14,7 @@ from mvprune.data.tasks import TASKS, Task
 from mvprune.spec.parameter import Kind, MethodFacts
 from mvprune.spec.parameters import METHODS, PARAMETERS
 from mvprune.spec.patterns import BLOCK, BlocksOfFour, gives_density, parse_pattern
+from mvprune.spec.problem import Problem, bad
 from mvprune.spec.structures import KINDS, methods_of, takes
 
 Given = Mapping[str, Any]
@@ -24,29 +25,6 @@ _ONE_SHOT, _EVENTS = "one_shot", "events"
 _BLOCKS, _LAYERS = "blocks_and_units", "layers"
 _DENSE_STEPS = "at least one step with the method {}, which needs gradients of the dense model; give more"
 _NAMES_NO_MODEL = ("train", "none")
-
-
-class Problem(NamedTuple):
-    """A rule that options break.
-
-    Attributes:
-        option: the option to change; schedule: several of a schedule.
-        text: what the option must be, what it is, and what to do.
-    """
-
-    option: str
-    text: str
-
-
-def must_be(rule: str, given: object) -> str:
-    """The text of a problem. The rule may end in a remedy after a semicolon."""
-    rule, _, remedy = rule.partition("; ")
-    value = "none" if given is None else str(given) if isinstance(given, int | float) else repr(str(given)[:200])
-    return f"must be {rule}, got {value}" + (f"; {remedy}" if remedy else "")
-
-
-def _bad(option: str, given: object, rule: str) -> Problem:
-    return Problem(option, must_be(rule, "true" if given is True else given))
 
 
 def problems(
@@ -98,15 +76,15 @@ def value_problems(given: Given) -> Iterator[Problem]:
             continue
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if known.kind is Kind.FLAG and not isinstance(value, bool):
-            yield _bad(option, value, known.takes)
+            yield bad(option, value, known.takes)
         elif known.kind is Kind.WORD and known.words and value not in known.words:
             yield Problem(option, must_be_one_of(known.words, str(value)[:200]))
         elif known.kind in (Kind.WHOLE, Kind.SIZE) and not (is_number and isinstance(value, int)):
-            yield _bad(option, value, f"a whole number {known.bound or ''}".rstrip())
+            yield bad(option, value, f"a whole number {known.bound or ''}".rstrip())
         elif known.kind is Kind.NUMBER and not is_number:
-            yield _bad(option, value, f"a number {known.bound or ''}".rstrip())
+            yield bad(option, value, f"a number {known.bound or ''}".rstrip())
         elif known.bound is not None and is_number and value not in known.bound:
-            yield _bad(option, value, str(known.bound))
+            yield bad(option, value, str(known.bound))
 
 
 def methods_with(option: str) -> tuple[str, ...]:
@@ -118,24 +96,24 @@ def training_problems(given: Given, task: Task | None = None) -> Iterator[Proble
     """The problems with rules about the settings of the fine-tuning."""
     max_steps, epochs = given.get("max_steps"), given.get("epochs")
     if max_steps is not None and epochs is not None:
-        yield _bad("epochs", f"{epochs:g}", "unset beside max_steps; give one of the two")
+        yield bad("epochs", f"{epochs:g}", "unset beside max_steps; give one of the two")
     for name, value in (("max_steps", max_steps), ("epochs", epochs)):
         if "preset" in given and value is not None:
-            yield _bad("preset", given["preset"], f"unset beside {name}; give one of the two")
+            yield bad("preset", given["preset"], f"unset beside {name}; give one of the two")
     batch_size, passes = given.get("batch_size"), given.get("accumulation_steps", 1)
     if batch_size is not None and passes > batch_size > 0:
-        yield _bad("accumulation_steps", passes, f"at most batch_size, {batch_size}")
+        yield bad("accumulation_steps", passes, f"at most batch_size, {batch_size}")
     compares = "patience" in given or given.get("keep_best")
     if "evaluate_every" not in given:
         for name in ("patience", "keep_best"):
             if given.get(name):
                 rule = "unset without evaluate_every; give evaluate_every, the steps between evaluations"
-                yield _bad(name, given[name], rule)
+                yield bad(name, given[name], rule)
     if best := given.get("best_metric"):
         if task is not None and best not in task.metrics:
             yield Problem("best_metric", must_be_one_of(task.metrics, best))
         if not compares:
-            yield _bad("best_metric", best, "unset without patience or keep_best")
+            yield bad("best_metric", best, "unset without patience or keep_best")
 
 
 def schedule_problems(given: Given, default_shape: str = "cubic") -> Iterator[Problem]:
@@ -148,15 +126,15 @@ def schedule_problems(given: Given, default_shape: str = "cubic") -> Iterator[Pr
     shape, cooldown = given.get("shape", default_shape), given.get("cooldown")
     for name in ("events", "first_event"):
         if shape != _EVENTS and name in given:
-            yield _bad(name, given[name], "unset without the shape events; give that shape")
+            yield bad(name, given[name], "unset without the shape events; give that shape")
     if shape == _ONE_SHOT:
         if cooldown is not None:
-            yield _bad("cooldown", cooldown, "unset for one_shot, which prunes at pruning_start")
+            yield bad("cooldown", cooldown, "unset for one_shot, which prunes at pruning_start")
         return
     pruning_start, cooldown = given.get("pruning_start", _PRUNING_START), _cooldown_of(given)
     if pruning_start + cooldown >= 1:
         rule = "below 1 for pruning_start + cooldown; otherwise there are no steps to prune in"
-        yield _bad("schedule", f"{pruning_start:g} + {cooldown:g}", rule)
+        yield bad("schedule", f"{pruning_start:g} + {cooldown:g}", rule)
 
 
 def length_problems(given: Given, method: MethodFacts, steps: int) -> Iterator[Problem]:
@@ -164,7 +142,7 @@ def length_problems(given: Given, method: MethodFacts, steps: int) -> Iterator[P
     shape, pruning_start = given.get("shape", method.shape), given.get("pruning_start", _PRUNING_START)
     events = given.get("events", EVENTS)
     if _prunes_at_once(given, method) and round(pruning_start * steps) < 1:
-        yield _bad("pruning_start", f"{pruning_start:g} of {steps} steps", _DENSE_STEPS.format(method.name))
+        yield bad("pruning_start", f"{pruning_start:g} of {steps} steps", _DENSE_STEPS.format(method.name))
     if shape == _ONE_SHOT:
         return
     cooldown = _cooldown_of(given)
@@ -172,17 +150,17 @@ def length_problems(given: Given, method: MethodFacts, steps: int) -> Iterator[P
     between = steps - round(pruning_start * steps) - cool
     if cool < 1 or between < 1:
         rule = "long enough for a step to prune in and one at the target density; give more steps or shorter parts"
-        yield _bad("schedule", f"pruning_start {pruning_start:g} and cooldown {cooldown:g} of {steps} steps", rule)
+        yield bad("schedule", f"pruning_start {pruning_start:g} and cooldown {cooldown:g} of {steps} steps", rule)
     elif shape == _EVENTS and events > between + 1:
         rule = f"at most {between + 1}, one a step between pruning_start and cooldown; give more steps or fewer events"
-        yield _bad("events", events, rule)
+        yield bad("events", events, rule)
 
 
 def rewind_problems(rewind: float, steps: int) -> Iterator[Problem]:
     """Whether steps train the dense model, and others the weights of the mask."""
     if 0 < rewind < 1 and not 0 < round(rewind * steps) < steps:
         rule = f"at least one of the {steps} steps, and leave one to train the mask's weights; give more steps, or 0"
-        yield _bad("rewind", rewind, rule)
+        yield bad("rewind", rewind, rule)
 
 
 def interval_problems(interval: int | None, until: float, steps: int) -> Iterator[Problem]:
@@ -190,7 +168,7 @@ def interval_problems(interval: int | None, until: float, steps: int) -> Iterato
     last, interval = max(1, round(until * steps)), interval or mask_interval_of(steps)
     if interval >= last:
         rule = f"below {last}, the steps until the masks stay as they are; give more steps or a later mask_until"
-        yield _bad("mask_interval", interval, rule)
+        yield bad("mask_interval", interval, rule)
 
 
 def _cooldown_of(given: Given) -> float:
@@ -206,11 +184,11 @@ def _density(given: Given, *, in_sweep: bool) -> Iterator[Problem]:
     density, has_mask = given.get("density"), "mask_from" in given
     bound = PARAMETERS["density"].bound
     if density == 1 and has_mask:
-        yield _bad("density", 1, "below 1 or unset with mask_from")
+        yield bad("density", 1, "below 1 or unset with mask_from")
     if density is None and not (has_mask or gives_density(given.get("pattern"))):
-        yield _bad("density", None, f"{bound}; 0.03 keeps 3 % of the prunable weights")
+        yield bad("density", None, f"{bound}; 0.03 keeps 3 % of the prunable weights")
     elif density is None and in_sweep:
-        yield _bad(
+        yield bad(
             "density",
             None,
             f"{bound} in a sweep, which compares densities; give the density of the mask, or a lower one",
@@ -221,21 +199,21 @@ def _storage(given: Given) -> Iterator[Problem]:
     """Only the worker knows whether a target size can be reached."""
     is_delta = given.get("delta", False)
     if given.get("trim_positions") and is_delta:
-        yield _bad("delta", "true", "false with trim_positions, which changes the shape of a table")
+        yield bad("delta", "true", "false with trim_positions, which changes the shape of a table")
     if "target_bytes" in given:
         if dtype := given.get("embedding_dtype"):
-            yield _bad("embedding_dtype", dtype, "unset with target_bytes, which chooses it; give one of the two")
+            yield bad("embedding_dtype", dtype, "unset with target_bytes, which chooses it; give one of the two")
         if is_delta:
-            yield _bad("delta", "true", "false with target_bytes; give one of the two")
+            yield bad("delta", "true", "false with target_bytes; give one of the two")
 
 
 def _keep_fine_tuned(given: Given) -> Iterator[Problem]:
     if not given.get("keep_fine_tuned"):
         return
     if (density := given.get("density", 0)) < 1:
-        yield _bad("keep_fine_tuned", "true", f"unset with a density below 1, here {density:g}")
+        yield bad("keep_fine_tuned", "true", f"unset with a density below 1, here {density:g}")
     elif given.get("teacher", "none") != "none":
-        yield _bad("keep_fine_tuned", "true", "unset with a teacher")
+        yield bad("keep_fine_tuned", "true", "unset with a teacher")
 
 
 def _baseline(given: Given, task: Task | None) -> Iterator[Problem]:
@@ -244,15 +222,15 @@ def _baseline(given: Given, task: Task | None) -> Iterator[Problem]:
         return
     is_trained_once = teacher is not None and (teacher == "train" or str(teacher).startswith("job:"))
     if given.get("density") == 1 and "start_from" not in given:
-        yield _bad("baseline", baseline, "unset with density 1, whose result is the dense model")
+        yield bad("baseline", baseline, "unset with density 1, whose result is the dense model")
     elif baseline == "none":
         if teacher is None and not (task and task.kind.not_distilled):
             rule = "unset without teacher, which is the dense baseline then; give a teacher, or none"
-            yield _bad("baseline", baseline, rule)
+            yield bad("baseline", baseline, rule)
     elif is_trained_once and baseline == "train":
-        yield _bad("baseline", baseline, "unset beside this teacher, whose metrics are the dense ones")
+        yield bad("baseline", baseline, "unset beside this teacher, whose metrics are the dense ones")
     elif is_trained_once and baseline != teacher:
-        yield _bad("baseline", baseline, "unset or the teacher's job beside this teacher")
+        yield bad("baseline", baseline, "unset or the teacher's job beside this teacher")
 
 
 def _teacher(given: Given, task: Task | None) -> Iterator[Problem]:
@@ -260,12 +238,12 @@ def _teacher(given: Given, task: Task | None) -> Iterator[Problem]:
     teacher = given.get("teacher")
     weights = [name for name in ("temperature", "alpha", "hidden_states") if name in given]
     if teacher == "none":
-        yield from (_bad(name, given[name], "unset without a teacher") for name in weights)
+        yield from (bad(name, given[name], "unset without a teacher") for name in weights)
     elif task is not None and task.kind.not_distilled and (teacher is not None or weights):
         rule = f"none for {task.name}, as {task.kind.not_distilled}"
-        yield _bad("teacher", teacher or "the dense baseline", rule)
+        yield bad("teacher", teacher or "the dense baseline", rule)
     if "teacher_revision" in given and (teacher in (None, *_NAMES_NO_MODEL) or str(teacher).startswith("job:")):
-        yield _bad("teacher_revision", given["teacher_revision"], "unset without a model of the hub")
+        yield bad("teacher_revision", given["teacher_revision"], "unset without a model of the hub")
 
 
 def _kind(given: Given, task: Task | None) -> Iterator[Problem]:
@@ -276,25 +254,25 @@ def _kind(given: Given, task: Task | None) -> Iterator[Problem]:
     for name in sorted(others):
         if name in given and given[name] not in ("", None):
             able = ", ".join(dict.fromkeys(each.kind.name for each in TASKS.values() if name in each.kind.options))
-            yield _bad(name, given[name], f"unset for the task {task.name}; it is an option of {able}")
+            yield bad(name, given[name], f"unset for the task {task.name}; it is an option of {able}")
     if task.kind.predicts_tokens and given.get("trim_vocabulary"):
         rule = f"false for the task {task.name}, whose models predict tokens of the whole vocabulary"
-        yield _bad("trim_vocabulary", "true", rule)
+        yield bad("trim_vocabulary", "true", rule)
 
 
 def _method(given: Given, method: MethodFacts) -> Iterator[Problem]:
     is_locked = method.name == "locked_mask"
     if is_locked and "mask_from" not in given:
-        yield _bad("mask_from", None, "a model with zeros, or job:ID, with the method locked_mask")
+        yield bad("mask_from", None, "a model with zeros, or job:ID, with the method locked_mask")
     if "mask_from" in given and not is_locked:
-        yield _bad("method", method.name, "locked_mask, or unset, with mask_from")
+        yield bad("method", method.name, "locked_mask, or unset, with mask_from")
     if "mask_revision" in given and str(given.get("mask_from", "job:")).startswith("job:"):
-        yield _bad("mask_revision", given["mask_revision"], "unset without a model of the hub")
+        yield bad("mask_revision", given["mask_revision"], "unset without a model of the hub")
     if method.freezes_weights and given.get("train_embeddings"):
         rule = f"unset with the method {method.name}, which trains no weights of the model's body"
-        yield _bad("train_embeddings", "true", rule)
+        yield bad("train_embeddings", "true", rule)
     if _prunes_at_once(given, method) and given.get("pruning_start") == 0:
-        yield _bad("pruning_start", given["pruning_start"], _DENSE_STEPS.format(method.name))
+        yield bad("pruning_start", given["pruning_start"], _DENSE_STEPS.format(method.name))
 
 
 def _start(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
@@ -303,16 +281,16 @@ def _start(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
         return
     if method is not None and not method.takes_start:
         able = ", ".join(name for name, facts in METHODS.items() if facts.takes_start)
-        yield _bad("method", method.name, f"one that can go on from a pruned model with start_from; take one of {able}")
+        yield bad("method", method.name, f"one that can go on from a pruned model with start_from; take one of {able}")
     if given.get("structure"):
-        yield _bad("structure", given["structure"], "unset with start_from")
+        yield bad("structure", given["structure"], "unset with start_from")
     if given.get("selection") == "local":
         rule = "global or unset with start_from, whose matrices have different densities"
-        yield _bad("selection", "local", rule)
+        yield bad("selection", "local", rule)
     if (pattern := given.get("pattern")) and gives_density(pattern):
-        yield _bad("pattern", pattern, f"unset or {BlocksOfFour()} with start_from")
+        yield bad("pattern", pattern, f"unset or {BlocksOfFour()} with start_from")
     if given.get("density") == 1 and not given.get("keep_fine_tuned"):
-        yield _bad("density", 1, "below 1 with start_from, unless keep_fine_tuned stores that result anew")
+        yield bad("density", 1, "below 1 with start_from, unless keep_fine_tuned stores that result anew")
 
 
 def _prunes_at_once(given: Given, method: MethodFacts) -> bool:
@@ -323,11 +301,11 @@ def _prunes_at_once(given: Given, method: MethodFacts) -> bool:
 
 def _layer_names(option: str, names: Sequence[str]) -> Iterator[Problem]:
     if isinstance(names, str):
-        yield _bad(option, names, "a list of patterns")
+        yield bad(option, names, "a list of patterns")
         return
     for name in names:
         if not name or not name.isprintable() or " " in name:
-            yield _bad(option, name, "printable characters without blanks, such as *.attention.*")
+            yield bad(option, name, "printable characters without blanks, such as *.attention.*")
 
 
 def _pattern(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
@@ -344,13 +322,13 @@ def _pattern(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
         able = (name for name, facts in METHODS.items() if _follows(facts, in_blocks=in_blocks))
         other = f" or {BlocksOfFour()}" if method.takes_blocks else ""
         rule = f"unset{other} with the method {method.name}; take one of {', '.join(able)}"
-        yield _bad("pattern", text, rule)
+        yield bad("pattern", text, rule)
     if "structure" in given and not (in_blocks and "structure_density" in given):
         rule = f"unset with structure, or {BlocksOfFour()} with structure_density, which prunes inside what stays"
-        yield _bad("pattern", text, f"{rule}; give {'structure_density' if in_blocks else 'one of the two'}")
+        yield bad("pattern", text, f"{rule}; give {'structure_density' if in_blocks else 'one of the two'}")
     for option in ("fisher_block_size", "structure_block_size"):
         if in_blocks and (size := given.get(option, BLOCK)) % BLOCK:
-            yield _bad(option, size, f"a multiple of {BLOCK} with the pattern {pattern}")
+            yield bad(option, size, f"a multiple of {BLOCK} with the pattern {pattern}")
     density = given.get("density")
     if density is not None and (problem := pattern.problem_with_density(density)):
         yield Problem("density", problem)
@@ -369,39 +347,39 @@ def _structure(given: Given, method: MethodFacts | None) -> Iterator[Problem]:
     yield from _structure_density(given, structure, method)
     if "structure_block_size" in given and structure != _BLOCKS:
         rule = "unset without structure blocks_and_units; give that structure"
-        yield _bad("structure_block_size", given["structure_block_size"], rule)
+        yield bad("structure_block_size", given["structure_block_size"], rule)
     if "layer_dropout" in given and structure != _LAYERS:
         rule = "unset without structure layers; give that structure"
-        yield _bad("layer_dropout", given["layer_dropout"], rule)
+        yield bad("layer_dropout", given["layer_dropout"], rule)
     if given.get("structure_fill"):
         if structure != _BLOCKS:
-            yield _bad("structure_fill", "true", "unset without structure blocks_and_units; give that structure")
+            yield bad("structure_fill", "true", "unset without structure blocks_and_units; give that structure")
         if "structure_density" in given:
-            yield _bad(
+            yield bad(
                 "structure_fill", "true", "unset with structure_density, which prunes what stays; give one of the two"
             )
         if given.get("density") == 1:
-            yield _bad("structure_fill", "true", "unset with density 1, at which nothing is pruned")
+            yield bad("structure_fill", "true", "unset with density 1, at which nothing is pruned")
 
 
 def _with_structure(given: Given, structure: str, method: MethodFacts | None) -> Iterator[Problem]:
     if method is not None and not takes(structure, method):
         others = ", ".join(methods_of(structure))
-        yield _bad("structure", structure, f"unset with the method {method.name}; take one of {others}")
+        yield bad("structure", structure, f"unset with the method {method.name}; take one of {others}")
     elif given.get("selection") == "local":
-        yield _bad("selection", "local", "global or unset with structure, which compares all blocks")
+        yield bad("selection", "local", "global or unset with structure, which compares all blocks")
     if given.get("delta"):
-        yield _bad("delta", "true", "false with structure, which changes the shapes of the model")
+        yield bad("delta", "true", "false with structure, which changes the shapes of the model")
 
 
 def _structure_density(given: Given, structure: str | None, method: MethodFacts | None) -> Iterator[Problem]:
     if (density := given.get("structure_density")) is None:
         return
     if structure is None:
-        yield _bad("structure_density", density, "unset without structure; give a structure")
+        yield bad("structure_density", density, "unset without structure; give a structure")
     elif method is not None and method.is_gated:
         rule = f"unset with the method {method.name}, whose gates open all weights of a structure"
-        yield _bad("structure_density", density, rule)
+        yield bad("structure_density", density, rule)
     elif "density" in given and density <= given["density"]:
         rule = f"above the density, {given['density']:g}; leave it out to keep all weights of what stays"
-        yield _bad("structure_density", density, rule)
+        yield bad("structure_density", density, rule)

@@ -31,7 +31,7 @@ ALLOWED = {
             f"mvprune.spec.{one}"
             for one in (
                 *("rules", "method_choice", "parameter", "parameters", "patterns", "run_options", "structures"),
-                "selected_layers",
+                *("problem", "selected_layers"),
             )
         ),
     },

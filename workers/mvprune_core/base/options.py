@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from mvprune.spec.parameters import PARAMETERS
-from mvprune.spec.rules import Problem
+from mvprune.spec.problem import Problem
 
 _NAMES = {"baseline": "dense_baseline"}  # of options that have another one in `compress`
 

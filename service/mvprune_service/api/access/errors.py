@@ -17,7 +17,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from mvprune.spec.rules import must_be
+from mvprune.spec.problem import must_be
 from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.observability.probes import words

@@ -12,7 +12,8 @@ from mvprune.spec.given import options_of
 from mvprune.spec.messages import field_of
 from mvprune.spec.parameter import AUTO
 from mvprune.spec.parameters import METHODS
-from mvprune.spec.rules import Problem, problems, problems_with_steps
+from mvprune.spec.problem import Problem
+from mvprune.spec.rules import problems, problems_with_steps
 from mvprune.v1 import job_pb2
 from mvprune_service.api.access.errors import Violation, bad
 
