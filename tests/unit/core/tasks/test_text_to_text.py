@@ -113,7 +113,8 @@ def test_hidden_states_of_the_decoder_have_the_mask_of_the_target(name: str, fol
     def loss(*rows: int) -> tuple[float, float]:
         batch = examples.batch(np.array(rows), CPU)
         count = int((batch.pop("labels") != IGNORED).sum())
-        return float(hidden.loss(model(**batch, output_hidden_states=True), batch)) * count, count
+        with torch.no_grad():
+            return float(hidden.loss(model(**batch, output_hidden_states=True), batch)) * count, count
 
     together, alone = loss(*range(5)), [loss(row) for row in range(5)]
     assert together == pytest.approx([sum(each) for each in zip(*alone, strict=True)], rel=1e-4)
@@ -185,7 +186,7 @@ def test_batches_pad_both_texts() -> None:
     assert examples.output_lengths.tolist() == [1, 2]
 
 
-@pytest.mark.parametrize(("name", "learned"), [("bart", 0.5), ("t5", 0.2)])
+@pytest.mark.parametrize(("name", "learned"), [("bart", 0.5), pytest.param("t5", 0.2, marks=pytest.mark.slow)])
 def test_compresses_and_writes(
     name: str, learned: float, folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
