@@ -79,10 +79,12 @@ def fuse(model: nn.Module) -> None:
 
 
 def _fuse_feed_forward(block: nn.Module, names: BlockNames) -> None:
-    """The first two parts hand their input on, the last one computes all."""
+    """The first two parts hand their input on, the last one computes all. Those with matrices for few tokens stay."""
     up, between, down = (block.get_submodule(name) for name in (names.up, names.activation, names.down))
     activation = ACTIVATIONS.get(type(between))
-    if isinstance(up, KernelLinear) and isinstance(down, KernelLinear) and activation is not None:
+    if not isinstance(up, KernelLinear) or not isinstance(down, KernelLinear) or (up.masked and down.masked):
+        return
+    if activation is not None:
         block.set_submodule(names.up, nn.Identity())
         block.set_submodule(names.activation, nn.Identity())
         block.set_submodule(names.down, FeedForward(up, down, activation))

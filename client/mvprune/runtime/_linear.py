@@ -110,9 +110,10 @@ class KernelLinear(SparseLinear):
         """
         rows = self.rows_of(x)
         y = torch.empty(len(rows), self.out_features)
-        if residual is None and activation == "none" and self._multiply_few(rows, y):
-            return y.view(*x.shape[:-1], self.out_features)
         added = None if residual is None else residual.reshape(y.shape).contiguous()
+        if activation == "none" and self._multiply_few(rows, y):
+            y = y if added is None else y.add_(added)
+            return y.view(*x.shape[:-1], self.out_features)
         self.packed.linear(
             rows.data_ptr(),
             y.data_ptr(),

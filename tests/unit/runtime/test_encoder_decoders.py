@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from tests.unit.runtime.decoders import ENCODER_DECODERS, decoder, prompts, steps, twin, written
 from tests.unit.runtime.instruction_sets import needs_kernel
+from tests.unit.runtime.pruned_models import SIZES, prune
 from torch import Tensor
 
 from mvprune.runtime import optimize
+from mvprune.runtime._fusion import FeedForward
 from mvprune.runtime._linear import KernelLinear
 from mvprune.runtime.masked import multiplies_few
 
@@ -89,3 +92,33 @@ def test_only_the_decoder_holds_matrices_for_few_tokens() -> None:
         layers = [one for one in stack.modules() if isinstance(one, KernelLinear)]
         assert layers
         assert all((one.masked is None) == (name == "encoder") for one in layers)
+
+
+def test_two_berts() -> None:
+    torch.manual_seed(0)
+    sizes = SIZES | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    reader = transformers.BertModel(transformers.BertConfig(**sizes))
+    writer = transformers.BertLMHeadModel(transformers.BertConfig(**sizes, is_decoder=True, add_cross_attention=True))
+    model = transformers.EncoderDecoderModel(encoder=reader, decoder=writer).eval()
+    prune(model, 0.3)
+    model.generation_config.decoder_start_token_id = 1
+    runtime = sparse(model)
+    layers = dict(runtime.named_modules())
+    assert isinstance(layers["encoder.encoder.layer.0.output.dense"], FeedForward)
+    up = layers["decoder.bert.encoder.layer.0.intermediate.dense"]
+    assert isinstance(up, KernelLinear)
+    assert up.masked is not None
+    for settings in ({}, {"num_beams": 3}):
+        found, wanted = (written(one, batch=2, no_repeat_ngram_size=1, new=12, **settings) for one in (runtime, model))
+        assert torch.equal(found, wanted)
+        assert len(wanted[0].unique()) >= 10
+
+
+def test_a_residual_is_added_to_few_tokens() -> None:
+    runtime = sparse(decoder("BartForConditionalGeneration"))
+    layer = next(one for one in runtime.get_decoder().modules() if isinstance(one, KernelLinear))
+    x, residual = torch.randn(3, layer.in_features), torch.randn(3, layer.out_features)
+    wanted = layer(x) + residual
+    assert torch.equal(layer(x, residual=residual), wanted)
+    layer.few = 0
+    assert torch.allclose(layer(x, residual=residual), wanted, atol=1e-5)
