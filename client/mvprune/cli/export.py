@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from mvprune.export import Exported
 
 _DETAILS = """dense  a Hugging Face folder in fp32, for from_pretrained without mvprune
-onnx   model.onnx, any number of examples and tokens, checked with onnxruntime against torch; --quantize int8: what
-       onnxruntime runs fast, for a model of which whole layers, heads or units were removed
+onnx   model.onnx, any number of examples and tokens, checked with onnxruntime against torch; of models that write text
+       with a cache of keys and values, of encoder-decoders as three files; --quantize int8: what onnxruntime runs fast,
+       for a model of which whole layers, heads or units were removed
 csr    scipy's compressed sparse rows, one .npz for every pruned matrix"""
 
 

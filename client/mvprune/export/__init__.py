@@ -1,7 +1,7 @@
 """Writes an artifact in other formats.
 
     export("out/", "dense/", to="dense")  # a Hugging Face folder for from_pretrained without mvprune
-    export("out/", "onnx/", to="onnx")  # model.onnx, checked with onnxruntime against torch
+    export("out/", "onnx/", to="onnx")  # ONNX files, checked with onnxruntime against torch
     export("out/", "int8/", to="onnx", quantize="int8")  # for onnxruntime, without the gain of the zeros
     export("out/", "csr/", to="csr")  # one scipy .npz for every pruned weight
 

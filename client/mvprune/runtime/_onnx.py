@@ -21,7 +21,7 @@ def trace(
     example: Mapping[str, Tensor],
     outputs: Sequence[str],
     path: Path,
-    sizes: Mapping[int, Any] | None = None,
+    sizes: Mapping[str, Mapping[int, Any]] | None = None,
 ) -> None:
     """Writes a model as an ONNX file: fp32; inputs and outputs have the names that transformers gives.
 
@@ -29,7 +29,8 @@ def trace(
         example: inputs.
         outputs: the names of those that the file has.
         path: of the file.
-        sizes: axis of the inputs to the `torch.export.Dim` of its length; None: the lengths are those of the example.
+        sizes: input → axis → the `torch.export.Dim` of its length, or its name; None: the lengths are those of the
+            example.
 
     Raises:
         Exception: whatever torch's exporter raises on this model.
@@ -41,7 +42,7 @@ def trace(
             path,
             input_names=list(example),
             output_names=list(outputs),
-            dynamic_shapes=None if sizes is None else (tuple(sizes for _ in example),),
+            dynamic_shapes=None if sizes is None else (tuple(sizes[name] for name in example),),
             dynamo=True,
             external_data=False,
             verbose=False,

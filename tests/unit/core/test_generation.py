@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnxruntime
 import pytest
 import torch
 from tests.unit.core.decoders import DECODERS, decoder, of_decoders
@@ -89,21 +87,6 @@ def test_the_artifact_writes_what_the_pruned_model_does(
     dense = AutoModelForCausalLM.from_pretrained(tmp_path / "dense")
     assert SETTINGS.items() <= dense.generation_config.to_dict().items()
     assert written(dense) == written(model)
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_onnx_without_a_cache_writes_the_same(
-    made: Callable[[str], tuple[Result, Path]], name: str, tmp_path: Path
-) -> None:
-    _, folder = made(name)
-    assert "no cache" in export(folder, tmp_path / "onnx", to="onnx").notes[0]
-    session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
-    ids = IDS.numpy()
-    for _ in range(8):
-        (logits,) = session.run(["logits"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})
-        ids = np.concatenate([ids, logits[:, -1:].argmax(-1)], axis=1)
-    options: dict[str, Any] = {"max_new_tokens": 8, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
-    assert written(load(folder), eos_token_id=None, **options) == ids.tolist()
 
 
 @pytest.mark.parametrize("runtime", ["dense", "sparse"])

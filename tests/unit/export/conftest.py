@@ -1,3 +1,3 @@
 """Fixtures of this folder."""
 
-from tests.unit.artifact.conftest import pruned_model, result  # noqa: F401 (fixtures)
+from tests.unit.artifact.conftest import pruned_model, result, save  # noqa: F401 (fixtures)
