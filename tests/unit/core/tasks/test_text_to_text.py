@@ -133,7 +133,8 @@ def test_both_stacks_are_pruned_and_the_vocabulary_never(name: str, folder: Call
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", ["bart", "t5", "encoder-decoder"])
 def test_company_changes_nothing_that_is_written(name: str, beams: int, folder: Callable[..., Path]) -> None:
-    loaded, objective = loaded_of(folder(encoder_decoder(name)), num_beams=beams, max_target_length=6)
+    untied = {} if name == "encoder-decoder" else {"tie_word_embeddings": False}  # a tied one repeats what it reads
+    loaded, objective = loaded_of(folder(encoder_decoder(name, **untied)), num_beams=beams, max_target_length=6)
     examples = objective.validation_examples(loaded.tokenizer, loaded.config, 32)
     seen: list[int] = []
     with counted(loaded.model, seen.append):
@@ -143,7 +144,7 @@ def test_company_changes_nothing_that_is_written(name: str, beams: int, folder: 
     for row, ids in enumerate(examples.inputs["input_ids"][:5]):
         own = model.generate(torch.from_numpy(ids).long()[None], num_beams=beams, max_new_tokens=6)
         assert together[row] == loaded.tokenizer.decode(own[0], skip_special_tokens=True).strip()
-    assert len(set(together)) > 1
+    assert len(set(together)) > 2
 
 
 def test_texts_are_cut_and_that_is_said(folder: Callable[..., Path], tokenizer: PreTrainedTokenizerFast) -> None:
