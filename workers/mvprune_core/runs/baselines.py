@@ -11,7 +11,9 @@ from mvprune.artifact.history import Resampled
 from mvprune.common.metrics import TEST
 from mvprune.data.loading import TaskData
 from mvprune_core.base.settings import Settings
+from mvprune_core.tasks import Objective
 
+_ON_THE_WAY = "evaluated_examples"  # concerns evaluations during training only
 # They concern pruned matrices or only the memory.
 _WITHOUT_EFFECT = {"lr_density_exponent", "accumulation_steps", "gradient_checkpointing"}
 
@@ -45,6 +47,11 @@ class SharedBaseline:
         """Those of data to test on; {} where the model was not measured on it."""
         return self._metrics(f"{TEST}/") if test is not None and test.fingerprint in self.resampled else {}
 
+    @property
+    def written(self) -> tuple[str, ...]:
+        """What the dense model wrote for the examples of its card."""
+        return tuple(one.pruned for one in self.result.examples)
+
     def _metrics(self, prefix: str) -> Mapping[str, float]:
         found = self.result.metrics.items()
         return {name.removeprefix(prefix): value for name, value in found if name.startswith(prefix)}
@@ -72,11 +79,12 @@ class SharedBaseline:
             return f"has no eval/{data.task.primary_metric}"
         return ""
 
-    def note(self, settings: Settings, seed: int, *, fine_tuned: bool) -> str:
+    def note(self, settings: Settings, objective: Objective, seed: int, *, fine_tuned: bool) -> str:
         """Where the dense metrics come from, and what differs from a baseline of the run's own.
 
         Args:
             settings: the settings of this run.
+            objective: with its options.
             seed: its seed.
             fine_tuned: whether the model is fine-tuned for the task already.
         """
@@ -84,6 +92,8 @@ class SharedBaseline:
         if fine_tuned and not self.result.spec.get("keep_fine_tuned"):
             return f"{text}, which fine-tuned the model again; the model itself was not evaluated"
         differences = [*self._differences(settings, fine_tuned=fine_tuned)]
+        for name in sorted(objective.data.task.kind.options - {_ON_THE_WAY}):
+            differences += _differing(name, self.result.spec.get(name), objective.options.get(name))
         if not fine_tuned:
             differences += _differing("seed", self.result.seed, seed)
         return f"{text}, which has other settings: {', '.join(differences)}" if differences else text

@@ -343,7 +343,7 @@ def _resolve_baseline(
     if why_not:
         notes.add(f"the dense metrics are those of this run's own dense baseline: {baseline.name} {why_not}")
         return True
-    notes.add(baseline.note(settings, request.spec.seed, fine_tuned=student.fine_tuned))
+    notes.add(baseline.note(settings, request.objective, request.spec.seed, fine_tuned=student.fine_tuned))
     return baseline
 
 

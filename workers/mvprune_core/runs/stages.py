@@ -88,7 +88,7 @@ class Baseline:
         resampled: its primary metric on samples of examples, by the fingerprint of their data.
         test: the metrics on the examples to test on; {}: not measured.
         history: of its training; () if another run trained it.
-        written: what it wrote for `Objective.shown`; () if another run trained it.
+        written: what it wrote for `Objective.shown`; () where it writes nothing.
     """
 
     metrics: Mapping[str, float]

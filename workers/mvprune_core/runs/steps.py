@@ -99,7 +99,7 @@ class CompressionRun:
         if shared is not None:
             test = self.resolved.test
             of_test = shared.test_metrics(None if test is None else test.objective.data)
-            return Baseline(shared.metrics, shared.resampled, of_test)
+            return Baseline(shared.metrics, shared.resampled, of_test, written=shared.written)
         if not self.resolved.has_own_baseline:
             return None
 

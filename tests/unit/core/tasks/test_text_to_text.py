@@ -19,7 +19,7 @@ from transformers import BertLMHeadModel, EncoderDecoderModel, MBart50Tokenizer,
 import mvprune
 from mvprune.artifact import read_manifest
 from mvprune.export import export
-from mvprune_core import CompressionError, Reason, Stopped, Teacher, Training, compress
+from mvprune_core import CompressionError, Reason, SharedBaseline, Stopped, Teacher, Training, compress
 from mvprune_core.evaluation import evaluate
 from mvprune_core.models.artifact_loading import open_artifact
 from mvprune_core.models.loading import Loaded, find_model, load_model
@@ -247,6 +247,16 @@ def test_a_pair_is_exported_and_has_no_structures(folder: Callable[..., Path], t
     for structure in ("heads", "layers"):
         with pytest.raises(CompressionError, match=r"must be unset for a model whose (heads|layers).* are not known"):
             compress(path, text_data(), structure=structure, **options)
+
+
+def test_a_shared_dense_model_has_written_too(folder: Callable[..., Path]) -> None:
+    path, training = folder(encoder_decoder("bart")), replace(LEARNED, max_steps=3)
+    options: dict[str, Any] = {"training": training, "method": "magnitude", "max_target_length": 6}
+    dense = compress(path, text_data(), density=1, num_beams=2, **options)
+    shared = SharedBaseline("the other run", dense.info)
+    found = compress(path, text_data(), density=0.5, teacher=None, dense_baseline=shared, **options)
+    assert [one.dense for one in found.info.examples] == [one.pruned for one in dense.info.examples]
+    assert any(note.endswith("which has other settings: num_beams 2 in place of unset") for note in found.notes)
 
 
 @pytest.mark.slow
