@@ -1,7 +1,7 @@
 """Tokens a second of text that a pruned model writes, the sparse runtime beside rivals: `make bench-decode`.
 
 GPT-2-small's shape, or BART-base's, with random weights and masks. A contender's time is that of a long text less
-that of a text of one token, so it is of decoding alone. All take turns in one process. The least CPU time of the
+that of a text of one token, so it is of decoding only. All take turns in one process. The least CPU time of the
 process counts, which other programs disturb less than time on the clock; with several threads it is time on the
 clock. CTranslate2 takes part where it is installed (`pip install ctranslate2`). Dense rivals compute all weights:
 their time is the same at each density.

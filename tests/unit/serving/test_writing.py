@@ -1,4 +1,4 @@
-"""Artifacts write what `generate` of their model does, alone and in company."""
+"""Artifacts write what `generate` of their model does, by themselves and in company."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
 
 
 def generated(predictor: Predictor, text: str, seed: int = 0, begin: str = "<|end|>", **settings: Any) -> str:
-    """The text by transformers alone."""
+    """The text by transformers only."""
     loaded: Any = predictor.opened.loaded
     ids = loaded.tokenizer(f"{begin}{text}", return_tensors="pt")
     torch.manual_seed(seed)

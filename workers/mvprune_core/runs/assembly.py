@@ -163,7 +163,7 @@ def _recorded(run: ResolvedRun, used: Spec) -> Mapping[str, Any]:
         "task": run.data.task.name,
         "method": {run.method.name: asdict(run.method)},  # type: ignore[call-overload]
         "training": _with_keys({name: value for name, value in asdict(run.settings).items() if value is not None}),
-        **_with_keys({one.name: value for one in fields(RunOptions) if (value := getattr(used, one.name))}),
+        **_with_keys({one.name: value for one in fields(RunOptions) if _is_given(value := getattr(used, one.name))}),
         "seed": used.seed,
     }
     if run.teacher is not None:
@@ -177,6 +177,11 @@ def _recorded(run: ResolvedRun, used: Spec) -> Mapping[str, Any]:
         digest = run.given_mask.sha256
         spec["mask_from"] = {"model": source.name, "revision": source.revision, "sha256": digest}
     return spec
+
+
+def _is_given(value: Any) -> bool:
+    """Whether an option of a run has a value; 0 is one, as of length_penalty."""
+    return bool(value) or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _with_keys(options: Mapping[str, Any]) -> dict[str, Any]:

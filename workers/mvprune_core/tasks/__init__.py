@@ -57,7 +57,7 @@ def objective_for(data: TaskData, given: Mapping[str, Any] = MappingProxyType({}
 
 def options_of(kind: Kind[Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the options of a run those that a kind takes, as far as they are given."""
-    return {name: given[name] for name in sorted(kind.options) if given.get(name)}
+    return {name: given[name] for name in sorted(kind.options) if given.get(name) not in (None, "")}
 
 
 __all__ = ["OBJECTIVES", "Objective", "TaskData", "objective_for", "objective_of_kind", "options_of"]

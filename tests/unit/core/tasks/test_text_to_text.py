@@ -236,14 +236,14 @@ def test_compresses_and_writes(
 def test_a_pair_is_exported_and_has_no_structures(folder: Callable[..., Path], tmp_path: Path) -> None:
     path, training = folder(encoder_decoder("encoder-decoder")), replace(LEARNED, max_steps=2)
     options: dict[str, Any] = {"density": 0.5, "training": training, "dense_baseline": False, "max_target_length": 8}
-    result = compress(path, text_data(), method="magnitude", **options)
-    result.save(tmp_path / "out")
+    result = compress(path, text_data(), method="magnitude", num_beams=2, length_penalty=0.0, **options)
+    assert result.save(tmp_path / "out").spec["length_penalty"] == 0
     export(tmp_path / "out", tmp_path / "dense", to="dense")
     dense: Any = EncoderDecoderModel.from_pretrained(tmp_path / "dense")
     artifact: Any = mvprune.load(tmp_path / "out")
     ids = torch.tensor([[2, 12, 13, 14, 3]])
     assert dense.generate(ids).tolist() == artifact.generate(ids).tolist()
-    assert dense.generation_config.max_new_tokens == 8
+    assert (dense.generation_config.max_new_tokens, dense.generation_config.length_penalty) == (8, 0)
     for structure in ("heads", "layers"):
         with pytest.raises(CompressionError, match=r"must be unset for a model whose (heads|layers).* are not known"):
             compress(path, text_data(), structure=structure, **options)
