@@ -39,7 +39,7 @@ def create(server: Server, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> list[
         ("--density 0.1,0.2 --point density=7", "sweep.spec.points[0].density (--point): must be "),
         ("--density 0.1,0.2 --without seed=1", "sweep.spec.exclude[0] (--without): must be "),
         ("--density 0.1,0.2 --parallel 0", "sweep.policy.parallel (--parallel): must be "),
-        ("--density 0.1,0.2 --gate f1>=80", "sweep.spec.gates[0].metric (--gate): must be "),
+        ("--density 0.1,0.2 --gate exact_match>=80", "sweep.spec.gates[0].metric (--gate): must be "),
         (
             "--max-loss 1 --min-density 0.5 --max-density 0.1",
             "sweep.spec.search (--min-density, --max-density): must be ",

@@ -13,12 +13,13 @@ import torch
 
 from mvprune.common.collection import without_collection
 from mvprune.spec.patterns import parse_pattern
+from mvprune.spec.problem import Problem
 from mvprune_core.base.callbacks import Callback, Silent
 from mvprune_core.base.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.base.group import ALONE, Group, check_group
 from mvprune_core.base.interruption import stop_scope
 from mvprune_core.base.notes import Notes
-from mvprune_core.base.options import given_fields
+from mvprune_core.base.options import given_fields, refuse
 from mvprune_core.base.storage import Cache, Checkpoints
 from mvprune_core.models.checkpoint_checks import check_range
 from mvprune_core.models.loading import Source, find_model, load_model
@@ -32,7 +33,7 @@ from mvprune_core.runs.result import Result, model_source
 from mvprune_core.runs.spec import Spec, SpecKeywords
 from mvprune_core.runs.steps import CompressionRun
 from mvprune_core.storing.reopening import try_writing
-from mvprune_core.tasks import TaskData, objective_for
+from mvprune_core.tasks import TaskData, measured_by, objective_for
 from mvprune_core.tasks.metrics import check_packages
 
 _CHECKPOINT_SECONDS = 300.0
@@ -85,8 +86,10 @@ def compress(
         Stopped: `request_stop` was called.
     """
     asked, why = replace(spec, **options).with_method(data)
-    objective = objective_for(data, given_fields(asked))
+    given = given_fields(asked)
+    objective = objective_for(measured_by(data, asked.metric or ""), given)
     settled = asked.settled(objective, dense_baseline)
+    refuse([Problem(*each) for each in data.task.kind.option_problems(objective.data, given)])
     check_packages(objective.imports)
     request = Request(
         spec=settled,

@@ -17,7 +17,7 @@ from mvprune.runtime.rounding import int8_simulated
 from mvprune_core.base.errors import CompressionError
 from mvprune_core.models.artifact_loading import Opened, Runtime, open_artifact
 from mvprune_core.models.forward import padding_side
-from mvprune_core.tasks import TaskData, objective_for, objective_of_kind
+from mvprune_core.tasks import TaskData, measured_by, objective_for, objective_of_kind
 from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.metrics import import_packages
 from mvprune_core.tasks.probes import probes
@@ -87,7 +87,7 @@ def evaluate(
     """
     opened = open_artifact(directory, task=task, base=base, runtime=runtime, activations=activations)
     try:
-        found = _data(opened, data, columns)
+        found = measured_by(_data(opened, data, columns), opened.task.primary_metric)
         import_packages(objective_of_kind(opened.task.kind).imports)
         metrics = _measure(opened, found, runtime, progress)
     except (DataError, CompressionError) as error:

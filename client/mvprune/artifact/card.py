@@ -28,6 +28,9 @@ CARD_FILE = "README.md"
 
 Form = Literal["sparse", "delta", "dense"]
 
+CLASS_HEAD = ("class", "examples", "predicted", "precision", "recall", "f1")
+_MAX_CLASSES = 100
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
@@ -53,6 +56,7 @@ def model_card(info: ResultInfo, architecture: str, form: Form = "sparse", *, to
         _table(("metric", "this model", "dense model", "difference"), _metrics(info)),
         *([INTERVAL] if bounds(info.metrics, info.primary_metric) else []),
         *([OF_TEST] if is_tested(info.metrics) else []),
+        *_classes(info),
         *_examples(info),
         *_notes(info),
         "## Use",
@@ -286,6 +290,27 @@ def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:
         here, dense, delta = ("" if value is None else f"{value:.4f}" for value in values)
         rows.append((_code(label), here, dense, delta + bounds_text(info.metrics, metric, names)))
     return rows
+
+
+def _classes(info: ResultInfo) -> list[str]:
+    rows = [(_code(name), *numbers) for name, *numbers in rows_of_classes(info)]
+    return ["## Classes", _table(CLASS_HEAD, rows)] if rows else []
+
+
+def rows_of_classes(info: ResultInfo) -> list[tuple[str, ...]]:
+    """A row for each class, with the cells of `CLASS_HEAD`; of many classes those with the lowest F1."""
+    chosen = info.classes
+    if len(chosen) > _MAX_CLASSES:
+        chosen = tuple(sorted(chosen, key=lambda one: one.f1)[:_MAX_CLASSES])
+    return [
+        (
+            one.name,
+            f"{one.examples:,}",
+            f"{one.predicted:,}",
+            *(f"{n:.4f}" for n in (one.precision, one.recall, one.f1)),
+        )
+        for one in chosen
+    ]
 
 
 def _examples(info: ResultInfo) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from mvprune.artifact.class_results import ClassResult
 from mvprune.artifact.errors import ArtifactError
 from mvprune.artifact.files import open_file
 from mvprune.artifact.typed import decode
@@ -24,7 +25,7 @@ MAX_MANIFEST = 16 << 20
 _MAX_FILES = 1000
 _MAX_PATH = 255  # characters
 _FLOPS = ("dense_flops", "sparse_flops")  # fields of an accounting; older manifests lack them
-_MAY_BE_EMPTY = ("notes", "examples")  # and are then left out
+_MAY_BE_EMPTY = ("notes", "examples", "classes")  # and are then left out
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -151,6 +152,8 @@ class ResultInfo:
     """Guesses, replacements and warnings of the run, a sentence each."""
     examples: tuple[WrittenExample, ...] = ()
     """Of a model that writes text from another one."""
+    classes: tuple[ClassResult, ...] = ()
+    """Of a model that answers with classes."""
 
     @property
     def activations(self) -> Literal["fp32", "int8"]:

@@ -38,9 +38,14 @@ LOSSES = frozenset().union(*(task.kind.losses for task in TASKS.values()))
 """Metrics that have a unit of their own and of which less is better; all others are fractions or correlations."""
 
 
-def get_task(name: str) -> Task:
-    """The task called `name`. Raises UnknownTask, whose text lists the names."""
+def get_task(name: str, metric: str = "") -> Task:
+    """The task called `name`. Raises UnknownTask, whose text lists the names.
+
+    Args:
+        name: the task's name.
+        metric: what its results are compared by, see `Task.measured_by`; "": the task's primary metric.
+    """
     try:
-        return TASKS[name]
+        return TASKS[name].measured_by(metric)
     except KeyError:
         raise UnknownTask(f"the task {must_be_one_of(TASKS, name[:80])}") from None

@@ -181,6 +181,9 @@ class Spec:
         length_penalty: exponent of the length by which the score of a beam is divided; more gives longer texts.
         no_repeat_ngram_size: tokens of a sequence that is written only once.
         evaluated_examples: validation examples that evaluations during training write texts for, at most.
+        metric: metric that results are compared by, such as f1_macro; gates, searches, keep_best and checks use it.
+        class_weights: weights of the classes in the loss: balanced, which is the inverse of how often each is in
+            the training data, or a number for each class, separated by commas, in the order of the classes.
         seed: seed of the random numbers.
         method: name of the method.
         method_options: the options of the method that were set.
@@ -221,6 +224,8 @@ class Spec:
     length_penalty: float | None
     no_repeat_ngram_size: int | None
     evaluated_examples: int | None
+    metric: str
+    class_weights: str
     seed: int
     method: str
     method_options: Mapping[str, float | str]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mvprune.common.suggestions import must_be_one_of
+from mvprune.data.kinds.classification.weights import weights_problems
 from mvprune.data.run_length import EVENTS, default_cooldown, mask_interval_of
 from mvprune.data.tasks import TASKS, Task
 from mvprune.spec.parameter import Kind, MethodFacts
@@ -109,9 +110,13 @@ def training_problems(given: Given, task: Task | None = None) -> Iterator[Proble
             if given.get(name):
                 rule = "unset without evaluate_every; give evaluate_every, the steps between evaluations"
                 yield bad(name, given[name], rule)
+    metric = given.get("metric")
+    if task is not None and metric and metric not in task.comparable:
+        yield Problem("metric", must_be_one_of(task.comparable, metric))
     if best := given.get("best_metric"):
-        if task is not None and best not in task.metrics:
-            yield Problem("best_metric", must_be_one_of(task.metrics, best))
+        known = () if task is None else [name for name in task.metrics if name not in task.kind.not_compared]
+        if task is not None and best not in known:
+            yield Problem("best_metric", must_be_one_of(known, best))
         if not compares:
             yield bad("best_metric", best, "unset without patience or keep_best")
 
@@ -255,6 +260,8 @@ def _kind(given: Given, task: Task | None) -> Iterator[Problem]:
         if name in given and given[name] not in ("", None):
             able = ", ".join(dict.fromkeys(each.kind.name for each in TASKS.values() if name in each.kind.options))
             yield bad(name, given[name], f"unset for the task {task.name}; it is an option of {able}")
+    if weights := given.get("class_weights"):
+        yield from (Problem("class_weights", text) for text in weights_problems(weights))
     if task.kind.predicts_tokens and given.get("trim_vocabulary"):
         rule = f"false for the task {task.name}, whose models predict tokens of the whole vocabulary"
         yield bad("trim_vocabulary", "true", rule)

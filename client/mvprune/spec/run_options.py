@@ -71,6 +71,11 @@ class RunOptions:
             model's generation_config.json.
         evaluated_examples: validation examples that evaluations during training write texts for, at most; from 1 to
             1,000,000; default: all.
+        metric: metric that results are compared by, such as f1_macro; gates, searches, keep_best and checks use it;
+            default: the task's.
+        class_weights: weights of the classes in the loss: balanced, which is the inverse of how often each is in
+            the training data, or a number for each class, separated by commas, in the order of the classes;
+            default: all classes weigh the same.
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.
     """
 
@@ -101,6 +106,8 @@ class RunOptions:
     length_penalty: float | None = None
     no_repeat_ngram_size: int | None = None
     evaluated_examples: int | None = None
+    metric: str | None = None
+    class_weights: str | None = None
     seed: int = 0
 
 
@@ -134,4 +141,6 @@ class RunKeywords(TypedDict, total=False):
     length_penalty: float | None
     no_repeat_ngram_size: int | None
     evaluated_examples: int | None
+    metric: str | None
+    class_weights: str | None
     seed: int

@@ -30,7 +30,7 @@ def hopeless_points(conn: Connection, uid: str, spec: sweep_pb2.SweepSpec, point
     specs = {number: job_pb2.CompressionSpec.FromString(found) for number, found in stored.items()}
     densities = {specs[number].target_density for number in running}
     compared = running | {number: point for number, point in ended.items() if specs[number].target_density in densities}
-    metric = get_task(spec.base.task).primary_metric
+    metric = get_task(spec.base.task, spec.base.metric).primary_metric
     sign = -1.0 if metric in LOSSES else 1.0
     jobs = [point.job_uid for point in compared.values() if point.job_uid is not None]
     evaluations, totals = _evaluations(conn, jobs, f"{_PRUNING}/{metric}"), _total_steps(conn, jobs)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from enum import Enum
 
+from mvprune.data.tasks import TASKS
 from mvprune.v1 import job_pb2
 from mvprune_service.domain.machine import JobState
 
+_ALSO_DENSE = frozenset({"metric"}).union(*(task.kind.options for task in TASKS.values()))
+"""Options of a run that concern the dense model too: how it is trained, and what it is measured by."""
 _WITHOUT_MODEL = (JobState.FAILED, JobState.CANCELLED, JobState.CANCELLING)
 
 
@@ -57,6 +60,9 @@ def dense_spec(student: job_pb2.CompressionSpec) -> job_pb2.CompressionSpec:
         magnitude=job_pb2.MagnitudePruning(),
         keep_fine_tuned=True,
     )
+    for field, value in student.ListFields():
+        if field.name in _ALSO_DENSE:
+            setattr(spec, field.name, value)
     if student.HasField("dataset"):
         spec.dataset.CopyFrom(student.dataset)
     training = job_pb2.Training()

@@ -138,5 +138,6 @@ def question_of(spec: sweep_pb2.SweepSpec) -> Question:
     objectives = [Objective(one.metric, one.direction == sweep_pb2.Objective.MAXIMIZE) for one in spec.objectives]
     if spec.HasField("search") and not objectives:
         goal = Objective(_GOALS.get(spec.search.goal, LATENCY_MS), maximize=False)
-        objectives = [goal, *Question().objectives_for(get_task(spec.base.task).primary_metric)]
+        primary = get_task(spec.base.task, spec.base.metric).primary_metric
+        objectives = [goal, *Question().objectives_for(primary)]
     return Question(tuple(map(gate_of, spec.gates)), tuple(objectives), spec.seeds == sweep_pb2.SweepSpec.WORST)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from mvprune.artifact import LayerCount, ModelSource, ResultInfo
+from mvprune.artifact import ArtifactError, LayerCount, Manifest, ModelSource, ResultInfo
 from mvprune.artifact.card import INTERVAL, OF_TEST, method_name, model_card
+from mvprune.artifact.class_results import ClassResult
 from mvprune.artifact.history import History
 from mvprune.artifact.report.page import report_page
 
@@ -200,6 +201,25 @@ def test_the_card_names_the_structures(result: ResultInfo) -> None:
 def test_the_card_names_the_size_of_blocks(result: ResultInfo) -> None:
     info = dataclasses.replace(result, spec={"structure": "BLOCKS_AND_UNITS", "structure_block_size": 32})
     assert "| structures | `blocks and units, blocks of 32 x 32 weights` |" in model_card(info, "BertModel")
+
+
+def test_the_card_and_the_page_have_the_classes(result: ResultInfo) -> None:
+    """8 of 10 are right of a, 3 of 5 of <b>."""
+    info = dataclasses.replace(result, classes=ClassResult.of_confusion(("a", "<b>"), [[8, 2], [2, 3]]))
+    assert Manifest.from_json(Manifest(**vars(info), files=()).to_json()).classes == info.classes
+    card, page = model_card(info, "BertModel"), report_page(info, "BertModel", History())
+    assert "| `<b>` | 5 | 5 | 0.6000 | 0.6000 | 0.6000 |" in card
+    assert '<td>&lt;b&gt;</td><td class="n">2</td><td class="n">3</td>' in page
+    many = tuple(ClassResult(f"c{n}", 1, 1, int(n > 99)) for n in range(201))
+    info = dataclasses.replace(info, classes=many)
+    card, page = model_card(info, "BertModel"), report_page(info, "BertModel", History())
+    assert card.count("| `c") == 100
+    assert "c99" in page
+    assert "c100" not in page, "those that it knows are left out"
+    assert "## Classes" not in model_card(result, "BertModel")
+    for wrong in ({"right": 3}, {"right": -1}, {"row": (2, 1)}, {"row": (-1, 3)}):
+        with pytest.raises(ArtifactError):
+            dataclasses.replace(ClassResult("a", 2, 2, 1), **wrong)
 
 
 def test_the_card_has_the_notes_of_the_run(result: ResultInfo) -> None:

@@ -102,7 +102,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --source-column d --target-column e --max-target-length 40
         --set source_prefix=tl;dr: --set source_language=en_XX
         --set target_language=ro_RO --set num_beams=4 --set length_penalty=0.5 --set no_repeat_ngram_size=3
-        --set evaluated_examples=50
+        --set evaluated_examples=50 --metric f1_macro --set class_weights=1,2
         --method movement --pruning-start 0.05 --cooldown 0.3 --set score_learning_rate=0.02
         --shape linear --selection global --set initial_scores=magnitude
         --include *.attention.* --include *.dense --exclude *.0.* --pattern 1:10 --structure heads_and_units
@@ -147,6 +147,8 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         length_penalty=0.5,
         no_repeat_ngram_size=3,
         evaluated_examples=50,
+        metric="f1_macro",
+        class_weights="1,2",
         movement=job_pb2.MovementPruning(
             schedule=job_pb2.Schedule(pruning_start=0.05, cooldown=0.3, shape="LINEAR"),
             score_learning_rate=0.02,

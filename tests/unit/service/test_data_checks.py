@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,21 @@ def test_another_process_finds_what_this_one_finds(
     assert here.problem is not None
     assert here.problem.parameter == "train"
     assert ("maybe" in here.problem.text) == (not discreet)
+
+
+def test_options_that_do_not_fit_the_data_are_found(
+    checks: DataChecks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = replace(files(tmp_path), options=(("class_weights", "1,2,3"),))
+    (tmp_path / "validation.tsv").write_text("text\tlabel\ngood\t1\n")
+    one_class = replace(wanted, options=(("metric", "roc_auc"),))
+    for number, limit in enumerate((data_checks._HERE_BYTES, 0)):
+        monkeypatch.setattr(data_checks, "_HERE_BYTES", limit)
+        [(option, text)] = check(checks, wanted, number).options
+        assert (option, text.endswith("in this order, got 3 numbers")) == ("class_weights", True)
+        [(option, text)] = check(checks, one_class, number).options
+        assert option == "metric"
+        assert "got roc_auc without a row of" in text
 
 
 @pytest.mark.usefixtures("apart")

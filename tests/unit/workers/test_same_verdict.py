@@ -43,6 +43,10 @@ def value_of(one: Parameter, chance: random.Random) -> Any:
         return "/no/such/start"
     if one.name == "best_metric":
         return chance.choice(["accuracy", "f2"])
+    if one.name == "metric":
+        return chance.choice(["accuracy", "f1_macro", "f2", "recall"])
+    if one.name == "class_weights":
+        return chance.choice(["balanced", "1,0", "even"])
     if one.words:
         return chance.choice(one.words)
     assert one.bound is not None, one.name

@@ -70,7 +70,7 @@ def open_artifact(
     check_activations(activations or "fp32")
     manifest = read_manifest(directory)
     try:
-        known = get_task(task or manifest.dataset.name)
+        known = get_task(task or manifest.dataset.name, manifest.primary_metric)
     except UnknownTask as error:
         raise ArtifactError(f"{error}" if task else f"manifest.json: dataset.name: {error}") from error
     model: Any = load(directory, base, runtime=runtime, activations=activations if runtime == "sparse" else None)

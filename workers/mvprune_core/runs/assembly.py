@@ -70,7 +70,11 @@ class Assembly:
             model=final.loaded.model,
             tokenizer=final.loaded.tokenizer,
             pruned=final.pruned,
-            info=replace(_info(run, used, metrics, counts, self.run.notes.texts), examples=self._examples(measured)),
+            info=replace(
+                _info(run, used, metrics, counts, self.run.notes.texts),
+                examples=self._examples(measured),
+                classes=run.objective.by_class(measured.predictions),
+            ),
             used=used,
             history=History(
                 tuple(phases),

@@ -47,6 +47,10 @@ class SharedBaseline:
         """Those of data to test on; {} where the model was not measured on it."""
         return self._metrics(f"{TEST}/") if test is not None and test.fingerprint in self.resampled else {}
 
+    def resampled_by(self, metric: str) -> Mapping[str, Resampled]:
+        """The samples of a primary metric; {} where the model was sampled by another one."""
+        return self.resampled if self.result.primary_metric == metric else {}
+
     @property
     def written(self) -> tuple[str, ...]:
         """What the dense model wrote for the examples of its card."""

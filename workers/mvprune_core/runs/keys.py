@@ -42,6 +42,8 @@ def run_keys(run: ResolvedRun) -> RunKeys:
         data,
         [run.spec.seed, str(run.device), torch.get_num_threads(), versions(), run.train.padding_side],
     ]
+    if weights := run.objective.options.get("class_weights"):
+        base.append(["class_weights", weights])
     if run.value_head is not None:
         base.append(list(astuple(run.value_head.scale)))
     exponent = settings.pop("lr_density_exponent")  # the dense model does not depend on it
@@ -65,7 +67,8 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     groups += [run.start.sha256] if run.start is not None else []
     groups += ["from the dense model"] if run.prunes_dense else []
     options = [run.method.name, repr(run.method), run.density, groups, spec.include, spec.exclude, teacher, mask]
-    baseline = identity(dense, "resampled", run.test and run.test.objective.data.fingerprint)
+    task, test = run.data.task, run.test and run.test.objective.data.fingerprint
+    baseline = identity(dense, "resampled", test, task.primary_metric, task.metrics)
     return RunKeys(dense, baseline, logits if named else dense, identity(base, settings, exponent, options))
 
 

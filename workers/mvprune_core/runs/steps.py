@@ -99,7 +99,8 @@ class CompressionRun:
         if shared is not None:
             test = self.resolved.test
             of_test = shared.test_metrics(None if test is None else test.objective.data)
-            return Baseline(shared.metrics, shared.resampled, of_test, written=shared.written)
+            resampled = shared.resampled_by(self.resolved.data.task.primary_metric)
+            return Baseline(shared.metrics, resampled, of_test, written=shared.written)
         if not self.resolved.has_own_baseline:
             return None
 

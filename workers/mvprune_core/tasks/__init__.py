@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -45,6 +46,17 @@ def objective_of_kind(kind: Kind[Any]) -> type[Objective]:
     )
 
 
+def measured_by(data: TaskData, metric: str) -> TaskData:
+    """Data of a task whose results are compared by a metric, see `Task.measured_by`."""
+    task = data.task.measured_by(metric)
+    if task is data.task:
+        return data
+    changed: Any = {"task": task}
+    if (test := getattr(data, "test", None)) is not None:
+        changed["test"] = measured_by(test, metric)
+    return replace(data, **changed)  # type: ignore[type-var]
+
+
 def objective_for(data: TaskData, given: Mapping[str, Any] = MappingProxyType({})) -> Objective:
     """The objective of a data set that `load_task` returned.
 
@@ -60,4 +72,4 @@ def options_of(kind: Kind[Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: given[name] for name in sorted(kind.options) if given.get(name) not in (None, "")}
 
 
-__all__ = ["OBJECTIVES", "Objective", "TaskData", "objective_for", "objective_of_kind", "options_of"]
+__all__ = ["OBJECTIVES", "Objective", "TaskData", "measured_by", "objective_for", "objective_of_kind", "options_of"]

@@ -13,6 +13,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from mvprune.artifact.class_results import ClassResult
 from mvprune.data.kinds.base import Task, TaskData
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.group import ALONE, Group
@@ -156,6 +157,10 @@ class Objective(ABC):
     def shown(self, predictions: Any) -> list[tuple[str, str]]:
         """A few of the validation sources, with what the model wrote from them; [] where it writes nothing."""
         return []
+
+    def by_class(self, predictions: Any) -> tuple[ClassResult, ...]:
+        """How the validation examples of each class were answered; () where answers are no classes."""
+        return ()
 
     def signature(self) -> str:
         """How packages compute the metrics, in the words of their own signatures, for the notes of a result; "" where

@@ -11,16 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mvprune.artifact.class_results import ClassResult
 from mvprune.data.kinds.base import Task
+from mvprune.data.kinds.classification.weights import class_weights
 from mvprune.data.loading import ClassificationData, Split
 from mvprune_core.base.group import ALONE, Group
 from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
 from mvprune_core.tasks.batching import Examples, Indices, add_inputs, pad_token, tokenize
 from mvprune_core.tasks.chance import SanityFailure, check_classes, check_values
+from mvprune_core.tasks.class_metrics import class_metrics, confusion
 from mvprune_core.tasks.classes import describe_classes, model_classes
 from mvprune_core.tasks.heads import PROBABILITY, REGRESSION, is_probability
 from mvprune_core.tasks.label_scale import LabelScale
-from mvprune_core.tasks.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
+from mvprune_core.tasks.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError, WeightedCrossEntropy
 from mvprune_core.tasks.metrics import MODULES, compute_metrics
 from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, Values
 from mvprune_core.tasks.resampling import SampleMetric, sample_metric
@@ -40,12 +43,14 @@ class _Texts(Objective):
         metrics: dict[str, float] = {}
         first = 0
         for suffix, split in self._validation:
-            found = compute_metrics(
-                self.data.task.split_metrics, predictions[first : first + len(split)], np.array(split.labels)
-            )
+            found = self._measured(predictions[first : first + len(split)], np.array(split.labels))
             metrics |= {name + suffix: value for name, value in found.items()}
             first += len(split)
         return metrics
+
+    def _measured(self, predictions: NDArray[Any], references: NDArray[Any]) -> dict[str, float]:
+        """The metrics of one split, by the names without its ending."""
+        return compute_metrics(self.data.task.split_metrics, predictions, references)
 
     def sample_metric(self, predictions: NDArray[Any]) -> tuple[int, SampleMetric] | None:
         labels = np.array(self.data.validation.labels)
@@ -105,7 +110,12 @@ class Classification(_Texts):
         return self.data.labels
 
     def loss(self, config: Any) -> Loss:
-        return CrossEntropy()
+        if not (given := self.options.get("class_weights")):
+            return CrossEntropy()
+        counts = np.bincount(np.array(self.data.train.labels), minlength=len(self.classes))
+        weights = np.empty(len(self.classes))
+        weights[model_classes(config, self.classes)] = class_weights(given, counts.tolist())
+        return WeightedCrossEntropy(tuple(weights.tolist()))
 
     def configure(self, config: Any) -> bool:
         config.problem_type = "single_label_classification"
@@ -116,7 +126,18 @@ class Classification(_Texts):
         return self._training_examples(numbers, tokenizer, config, max_length)
 
     def predict(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> NDArray[Any]:
-        return self.logits(model, examples, device, group).argmax(dim=1).numpy()
+        return self.logits(model, examples, device, group).numpy()
+
+    def _measured(self, predictions: NDArray[Any], references: NDArray[Any]) -> dict[str, float]:
+        return class_metrics(self.data.task.split_metrics, predictions, references)
+
+    def sample_metric(self, predictions: NDArray[Any]) -> tuple[int, SampleMetric] | None:
+        return super().sample_metric(predictions.argmax(axis=1))
+
+    def by_class(self, predictions: NDArray[Any]) -> tuple[ClassResult, ...]:
+        labels = np.array(self.data.validation.labels)
+        counts = confusion(predictions[: len(labels)].argmax(axis=1), labels, len(self.classes))
+        return ClassResult.of_confusion(self.classes, counts.tolist())
 
     def logits(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> Tensor:
         """The logits in the data's order of classes; see `_Texts`."""
@@ -126,11 +147,11 @@ class Classification(_Texts):
     def constant_metrics(self, examples: Examples) -> list[dict[str, float]]:
         """Those of the usual class, and of class 1, which F1 is about."""
         usual = int(np.bincount(np.array(self.data.validation.labels)).argmax())
-        return [self.measure(np.full(len(examples), number)) for number in sorted({usual, 1})]
+        return [self.measure(np.tile(np.eye(len(self.classes))[one], (len(examples), 1))) for one in sorted({usual, 1})]
 
     def sanity_check(self, predictions: NDArray[Any]) -> SanityFailure | None:
         split = self.data.validation
-        return check_classes(predictions[: len(split)], np.array(split.labels), self.classes)
+        return check_classes(predictions[: len(split)].argmax(axis=1), np.array(split.labels), self.classes)
 
     def check_teacher(
         self, logits: Mapping[str, Tensor], examples: Examples, which: Indices, names: Sequence[str]

@@ -55,6 +55,24 @@ class CrossEntropy(Loss):
         return functional.cross_entropy(output.logits.flatten(0, -2), batch["labels"].flatten())
 
 
+@dataclass(frozen=True)
+class WeightedCrossEntropy(Loss):
+    """Of one class for each example, logits (batch, classes), times the weight of its class.
+
+    The mean is over the examples, not over their weights as in `torch.nn.CrossEntropyLoss`: so the gradients of the
+    parts of a batch add up to those of the whole batch.
+
+    Attributes:
+        weights: of each class, in the model's order; their mean over the training examples is 1.
+    """
+
+    weights: tuple[float, ...]
+
+    def __call__(self, output: Any, batch: Batch) -> Tensor:
+        losses = functional.cross_entropy(output.logits, batch["labels"], reduction="none")
+        return (losses * losses.new_tensor(self.weights)[batch["labels"]]).mean()
+
+
 class NextTokenCrossEntropy(Loss):
     """Of the next token at each token, logits (batch, tokens, vocabulary): the logits at a token are compared with the
     label of the one after it. So the first label of a row is never read; it must be −100, for labels are counted."""

@@ -64,7 +64,9 @@ def import_packages_beside(modules: Sequence[str]) -> Future[None]:
 def compute_metrics(names: Sequence[str], predictions: NDArray[Any], references: NDArray[Any]) -> dict[str, float]:
     """The named metrics over predictions and references of shape (examples,): class numbers, or values (regression).
 
-    f1 is that of class 1, as in GLUE (Wang et al. 2019, arXiv:1804.07461).
+    f1, precision and recall are those of class 1, as in GLUE (Wang et al. 2019, arXiv:1804.07461). f1_macro is the mean
+    of F1 over the classes that occur, f1_weighted that over the examples, and balanced_accuracy the mean recall of the
+    classes that have examples.
 
     Raises:
         CompressionError: MISSING_DEPENDENCY.
@@ -76,11 +78,22 @@ def compute_metrics(names: Sequence[str], predictions: NDArray[Any], references:
     measures: dict[str, Callable[[], float]] = {
         "accuracy": lambda: sk.accuracy_score(references, predictions),
         "f1": lambda: sk.f1_score(references, predictions, zero_division=0.0),
+        "precision": lambda: sk.precision_score(references, predictions, zero_division=0.0),
+        "recall": lambda: sk.recall_score(references, predictions, zero_division=0.0),
+        "f1_macro": lambda: sk.f1_score(references, predictions, average="macro", zero_division=0.0),
+        "f1_weighted": lambda: sk.f1_score(references, predictions, average="weighted", zero_division=0.0),
+        "balanced_accuracy": lambda: _balanced_accuracy(predictions, references),
         "matthews_correlation": lambda: sk.matthews_corrcoef(references, predictions),
         "pearson": lambda: _correlation(stats.pearsonr, predictions, references),
         "spearman": lambda: _correlation(stats.spearmanr, predictions, references),
     }
     return {name: float(measures[name]()) for name in names}
+
+
+def _balanced_accuracy(predictions: NDArray[Any], references: NDArray[Any]) -> float:
+    # Not scikit-learn's, which warns of every class that is only predicted.
+    right = predictions == references
+    return float(np.mean([right[references == number].mean() for number in np.unique(references)]))
 
 
 def _correlation(function: Callable[..., Any], predictions: NDArray[Any], references: NDArray[Any]) -> float:

@@ -67,6 +67,13 @@ def sample_metric(name: str, predictions: NDArray[np.generic], references: NDArr
             said, true = predictions == 1, references == 1
             sides = np.stack([said & true, said, true], axis=1).astype(np.float64)
             return lambda counts: _f1(*added(counts, sides))
+        case "precision" | "recall":
+            said, true = predictions == 1, references == 1
+            which = said if name == "precision" else true
+            parts = np.stack([said & true, which], axis=1).astype(np.float64)
+            return lambda counts: _share(*added(counts, parts))
+        case "f1_macro" | "f1_weighted" | "balanced_accuracy":
+            return _mean_of_classes(name, predictions, references)
         case "matthews_correlation":
             return _matthews_of(predictions, references)
         case "pearson":
@@ -80,6 +87,27 @@ def sample_metric(name: str, predictions: NDArray[np.generic], references: NDArr
 
 def _f1(right: float, said: float, true: float) -> float:
     return 2 * right / (said + true) if right else 0.0
+
+
+def _share(right: float, whole: float) -> float:
+    return right / whole if whole else 0.0
+
+
+def _mean_of_classes(name: str, predictions: NDArray[np.generic], references: NDArray[np.generic]) -> SampleMetric:
+    """A mean over the classes of F1 or of recall, from the counts of each class in a sample."""
+    classes, places = np.unique(np.concatenate([predictions, references]), return_inverse=True)
+    said, true = np.split(places.ravel(), 2)
+    right = said == true
+
+    def metric(counts: Counts) -> float:
+        of_said, of_true, both = (
+            np.bincount(places, counts * which, len(classes)) for places, which in ((said, 1), (true, 1), (true, right))
+        )
+        whole = of_true if name == "balanced_accuracy" else (of_said + of_true) / 2
+        score = np.divide(both, whole, out=np.zeros_like(whole), where=whole > 0)
+        return float(np.average(score, weights=of_true if name == "f1_weighted" else whole > 0))
+
+    return metric
 
 
 def _matthews_of(predictions: NDArray[np.generic], references: NDArray[np.generic]) -> SampleMetric:

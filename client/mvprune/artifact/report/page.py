@@ -6,6 +6,7 @@ import json
 from html import escape
 
 from mvprune.artifact.card import (
+    CLASS_HEAD,
     INTERVAL,
     OF_TEST,
     SPARSE,
@@ -13,6 +14,7 @@ from mvprune.artifact.card import (
     flops_in_words,
     made_in_words,
     method_name,
+    rows_of_classes,
     size_in_words,
     speed_with_commands,
 )
@@ -28,6 +30,7 @@ REPORT_FILE = "report.html"
 
 _MAX_SPEC = 6000
 _MAX_NOTES, _MAX_NOTE = 10, 600  # characters
+_MAX_CONFUSED = 20  # classes
 _MAX_ROWS = 30  # in the tables of metrics and of versions
 
 
@@ -50,6 +53,7 @@ def report_page(info: ResultInfo, architecture: str, history: History, *, total_
         table(("metric", "dense", "pruned", "difference"), _metrics(info), numbers=True),
         *([f"<p>{text(INTERVAL)}</p>"] if bounds(info.metrics, info.primary_metric) else []),
         *([f"<p>{text(OF_TEST)}</p>"] if is_tested(info.metrics) else []),
+        _classes(info),
         "<h2>Charts</h2>",
         f'<div class="figures">{"".join(_figure(one) for one in figures(info, history))}</div>',
         "<h2>Origin</h2>",
@@ -114,6 +118,20 @@ def _metrics(info: ResultInfo) -> list[Row]:
         cells[-1] += bounds_text(info.metrics, name, names)
         rows.append((label, *cells))
     return rows
+
+
+def _classes(info: ResultInfo) -> str:
+    """The classes, and what the examples of each were taken for."""
+    rows = rows_of_classes(info)
+    if not rows:
+        return ""
+    parts = ["<h2>Classes</h2>", table(CLASS_HEAD, rows, numbers=True)]
+    if info.classes[0].row and len(info.classes) <= _MAX_CONFUSED:
+        names = [one.name for one in info.classes]
+        counts = [(one.name, *(f"{count:,}" for count in one.row)) for one in info.classes]
+        said = "Validation examples of each class, a row, by what they were taken for, a column:"
+        parts += [f"<p>{said}</p>", table(("", *names), counts, numbers=True, label="confusion matrix")]
+    return "\n".join(parts)
 
 
 def _provenance(info: ResultInfo, total_bytes: int) -> list[Row]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -64,6 +64,8 @@ class Kind(ABC, Generic[Source]):
         rows_are_examples: whether each row of the data is one example, or at least about one.
         has_windows: whether a long row gives several examples.
         losses: those of its metrics that have a unit of their own, and of which less is better.
+        metrics: what the results of any of its tasks can be compared by, beside the task's own metrics.
+        not_compared: those of its metrics that results cannot be compared by: a better one is not a better model.
         options: the options of a run that only some kinds take, and this one does, by name.
         predicts_tokens: whether its models predict tokens of the vocabulary, which must then be whole.
         tasks: the named tasks.
@@ -79,6 +81,8 @@ class Kind(ABC, Generic[Source]):
     rows_are_examples: ClassVar[bool] = True
     has_windows: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset()
+    metrics: ClassVar[tuple[str, ...]] = ()
+    not_compared: ClassVar[frozenset[str]] = frozenset()
     options: ClassVar[frozenset[str]] = frozenset()
     predicts_tokens: ClassVar[bool] = False
 
@@ -126,6 +130,15 @@ class Kind(ABC, Generic[Source]):
     def has_pairs(self, data: Any) -> bool:
         """Whether an input is a pair of texts."""
         return len(data.task.text_columns) == _PAIR
+
+    def option_problems(self, data: Any, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """The options of a run that do not fit its data: the name of each, and the rest of a sentence about it.
+
+        Args:
+            data: of `data`, whose task has the metric that was asked for.
+            given: the options that are set, by name.
+        """
+        return iter(())
 
     @abstractmethod
     def validation_data(self, task: Task, validation: Source, columns: Columns, labels: Sequence[str]) -> TaskData:
@@ -209,6 +222,21 @@ class Task:
         """The metrics of one split; those of further splits have the same names with an ending."""
         endings = tuple(f"_{split.name}" for split in self.more_validation)
         return tuple(name for name in self.metrics if not name.endswith(endings))
+
+    @property
+    def comparable(self) -> tuple[str, ...]:
+        """The metrics that results can be compared by."""
+        own = (name for name in self.split_metrics if name not in self.kind.not_compared)
+        return tuple(dict.fromkeys((*own, *self.kind.metrics)))
+
+    def measured_by(self, metric: str) -> Task:
+        """The task with another primary metric, which is measured on every split. Itself for a metric that is not among
+        `comparable`, such as "": that is an error of its own."""
+        if metric not in self.comparable:
+            return self
+        endings = ("", *(f"_{split.name}" for split in self.more_validation))
+        also = [metric + ending for ending in endings] if metric not in self.metrics else []
+        return replace(self, metrics=(*self.metrics, *also), primary_metric=metric)
 
     @property
     def higher_is_better(self) -> bool:

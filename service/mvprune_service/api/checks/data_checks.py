@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mvprune.common.excerpts import with_discreet_errors
+from mvprune.common.excerpts import hidden, with_discreet_errors
 from mvprune.data.held_out import with_test
 from mvprune.data.loading import Columns, DataError, TaskData, load_files
 from mvprune.data.tasks import get_task
@@ -68,6 +68,7 @@ class Found:
         validation: rows to evaluate on, of all files.
         has_pairs: whether each row has two texts.
         problem: what is wrong; None if nothing is.
+        options: options of the job that do not fit the data: the name of each, and the rest of a sentence about it.
         unchecked: why the files were not checked to their end; "" if they were.
     """
 
@@ -76,6 +77,7 @@ class Found:
     validation: int = 0
     has_pairs: bool = False
     problem: Problem | None = None
+    options: tuple[tuple[str, str], ...] = ()
     unchecked: str = ""
 
 
@@ -91,6 +93,7 @@ class Files:
         test: to measure the result on once.
         columns: names of columns.
         discreet: whether errors must not quote the files.
+        options: those of the job that `Kind.option_problems` looks at.
     """
 
     task: str
@@ -100,6 +103,7 @@ class Files:
     test: Path | None = None
     columns: Columns = Columns()  # noqa: RUF009 (it is frozen)
     discreet: bool = True
+    options: tuple[tuple[str, Any], ...] = ()
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -116,8 +120,11 @@ class Files:
 def read(files: Files) -> Found:
     """Reads the files."""
 
+    given = dict(files.options)
+    task = get_task(files.task, given.get("metric", ""))
+
     def load() -> TaskData:
-        splits = (get_task(files.task), files.train, files.validation, files.columns)
+        splits = (task, files.train, files.validation, files.columns)
         found = load_files(*splits, more_validation=files.more_validation)
         return found if files.test is None else with_test(found, files.test, files.columns)
 
@@ -126,7 +133,9 @@ def read(files: Files) -> Found:
     except DataError as error:
         return Found(problem=files.problem(error))
     has_pairs = data.task.kind.has_pairs(data)
-    return Found((*data.columns, *data.notes), len(data.train), len(data.validation), has_pairs)
+    with hidden(when=files.discreet):
+        options = tuple(task.kind.option_problems(data, given))
+    return Found((*data.columns, *data.notes), len(data.train), len(data.validation), has_pairs, options=options)
 
 
 class DataChecks:
@@ -156,7 +165,15 @@ class DataChecks:
             owner: the project.
             deadline: of time.monotonic.
         """
-        key = (files.task, files.columns, files.discreet, tuple(files.more_validation), files.test is None, key)
+        key = (
+            files.task,
+            files.options,
+            files.columns,
+            files.discreet,
+            tuple(files.more_validation),
+            files.test is None,
+            key,
+        )
         is_small = sum(path.stat().st_size for path in files.paths) <= _HERE_BYTES
         own: Future[Found] | None = None
         with self._lock:
@@ -230,8 +247,9 @@ def _answer(future: Future[Found], function: Callable[[], Found]) -> None:
 
 
 def _parsed(answer: dict[str, Any]) -> Found:
-    problem = answer.pop("problem")
-    return Found(**{**answer, "notes": tuple(answer["notes"]), "problem": problem and Problem(*problem)})
+    problem, options = answer["problem"], tuple((option, text) for option, text in answer["options"])
+    changed = {"notes": tuple(answer["notes"]), "problem": problem and Problem(*problem), "options": options}
+    return Found(**{**answer, **changed})
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ from mvprune.sources.references import (
 from mvprune.sources.schemes import shown as in_words
 from mvprune.sources.uploads import is_upload, parse
 from mvprune.spec.annotations import annotation
+from mvprune.spec.given import options_of
 from mvprune.v1 import job_pb2
 from mvprune_service.api.access.errors import Violation, bad
 from mvprune_service.api.checks.architectures import check_architecture
@@ -263,7 +264,7 @@ class Checker:
 
     def _check_task(self, spec: job_pb2.CompressionSpec) -> Task | None:
         try:
-            return get_task(spec.task)
+            return get_task(spec.task, spec.metric)
         except UnknownTask as error:
             self._add("job.spec.task", str(error))
             return None
@@ -350,7 +351,9 @@ class Checker:
 
     def _check_files(self, task: Task, files: TaskFiles, columns: Columns, test: Path | None) -> None:
         splits = (task.name, files.train, files.validation, files.more_validation)
-        wanted = Files(*splits, test=test, columns=columns, discreet=self._roots.discreet)
+        of_data = {"metric", *task.kind.options}
+        options = tuple(sorted(each for each in options_of(self._job.spec).items() if each[0] in of_data))
+        wanted = Files(*splits, test=test, columns=columns, discreet=self._roots.discreet, options=options)
         try:
             found = [check_file(path) for path in wanted.paths]
         except DataError as error:
@@ -371,6 +374,8 @@ class Checker:
         elif checked.problem is not None:
             self._add_data_error(checked.problem)
         else:
+            for option, text in checked.options:
+                self._add(f"job.spec.{option}", text)
             self.notes = checked.notes
             known = checked.rows is not None
             self._rows = Rows(checked.rows or 0, checked.has_pairs, checked.validation) if known else None

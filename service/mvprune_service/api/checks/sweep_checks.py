@@ -237,7 +237,7 @@ def gates_of_loss(spec: sweep_pb2.SweepSpec) -> list[job_pb2.Gate]:
 
 def _task_of(spec: sweep_pb2.SweepSpec) -> Task | None:
     try:
-        return get_task(spec.base.task)
+        return get_task(spec.base.task, spec.base.metric)
     except UnknownTask:
         return None  # the base's violation
 

@@ -214,6 +214,15 @@ def test_the_preset_short_is_the_default_of_a_dense_job() -> None:
     assert dense_spec(student) == dense_spec(same) != dense_spec(longer)
 
 
+def test_a_dense_job_is_trained_and_measured_as_its_students() -> None:
+    options = {"metric": "f1_macro", "class_weights": "balanced"}
+    dense = dense_spec(job_pb2.CompressionSpec(model="m", task="sst2", target_density=0.1, **options))  # type: ignore[arg-type]
+    assert (dense.metric, dense.class_weights) == ("f1_macro", "balanced")
+    writes = dense_spec(job_pb2.CompressionSpec(model="m", task="xsum", source_prefix="s: ", length_penalty=0))
+    assert writes.source_prefix == "s: "
+    assert writes.HasField("length_penalty")
+
+
 async def test_a_teacher_that_has_succeeded_is_used_at_once(school: School) -> None:
     first = await school.submit("a")
     await school.scheduler.step()

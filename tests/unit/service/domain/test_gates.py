@@ -87,9 +87,9 @@ def test_only_a_missed_gate_with_fail_job_fails_the_job(fails: tuple[int, ...]) 
     assert found == (missed if 0 in fails else None)
 
 
-def refused(asked: Gates, *, task: str = "squad", density: float = 0.1) -> dict[str, str]:
+def refused(asked: Gates, *, task: str = "squad", density: float = 0.1, metric: str = "") -> dict[str, str]:
     job = job_pb2.Job(spec={"target_density": density}, policy={"gates": asked})
-    return dict(check_gates(job, get_task(task)))
+    return dict(check_gates(job, get_task(task, metric)))
 
 
 def test_gates_that_are_fine() -> None:
@@ -108,6 +108,9 @@ def test_gates_that_are_fine() -> None:
     assert refused([{"metric": "eval/perplexity", "max": 12}], task="wikitext-2") == {}
     assert refused([{"metric": "above_constant", "min": 300}], task="wikitext-2") == {}
     assert refused([{"metric": "eval/pearson", "min": -0.5}], task="stsb") == {}
+    macro: Gates = [{"metric": "delta/f1_macro", "min": -0.01}, {"metric": "eval/accuracy", "min": 0.9}]
+    assert refused(macro, task="sst2", metric="f1_macro") == {}
+    assert "job.policy.gates[0].metric" in refused(macro, task="sst2")
 
 
 @pytest.mark.parametrize(

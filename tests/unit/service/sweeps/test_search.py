@@ -43,13 +43,18 @@ async def test_the_smallest_density_that_passes_is_found_in_few_runs(make: Calla
 
 
 @pytest.mark.parametrize(
-    ("task", "points", "gate"),
-    [("sst2", 1.0, ("delta/accuracy", -0.01)), ("squad", 2.9, ("delta/f1", -0.029)), ("squad", 0, ("delta/f1", 0.0))],
+    ("asked", "points", "gate"),
+    [
+        ({"task": "sst2"}, 1.0, ("delta/accuracy", -0.01)),
+        ({"task": "sst2", "metric": "f1_macro"}, 1.0, ("delta/f1_macro", -0.01)),
+        ({"task": "squad"}, 2.9, ("delta/f1", -0.029)),
+        ({"task": "squad"}, 0, ("delta/f1", 0.0)),
+    ],
 )
 async def test_a_loss_in_points_is_a_gate_of_the_primary_metric(
-    make: Callable[[Quality], Gym], task: str, points: float, gate: tuple[str, float]
+    make: Callable[[Quality], Gym], asked: dict[str, str], points: float, gate: tuple[str, float]
 ) -> None:
-    sweep = await make(falls_below(0.03)).create(search={}, max_loss=points, base=BASE | {"task": task})
+    sweep = await make(falls_below(0.03)).create(search={}, max_loss=points, base=BASE | asked)
     assert sweep.spec.max_loss == points
     assert [(one.metric, one.min) for one in sweep.spec.gates] == [gate]
     assert sweep.spec.base.dataset.hold_out, "the point is chosen by the rest of the validation examples"

@@ -118,7 +118,7 @@ TASKS = (
         kind=CLASSIFICATION,
         description="your own texts, or pairs of texts, and labels",
         text_columns=("text",),
-        metrics=("accuracy",),
+        metrics=(*CLASSIFICATION.metrics, "precision", "recall", "calibration_error"),
         primary_metric="accuracy",
         hub_id=None,
     ),

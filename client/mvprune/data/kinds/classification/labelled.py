@@ -5,19 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mvprune.common.excerpts import listed, shown
 from mvprune.data.columns import Columns, Found, check_late, find_columns
 from mvprune.data.kinds.base import Kind, Task
 from mvprune.data.kinds.classification.labels import BadLabel, Classes, Label, discovered, read_label
+from mvprune.data.kinds.classification.weights import number_problems
 from mvprune.data.reading import Reading, alike, columns_read, name_of, notes_on_spelling, shared, spelled
 from mvprune.data.tables import Table, checked_text
 from mvprune.data.textfiles import DataError
 
+OF_SECOND = ("f1", "precision", "recall")
+"""Metrics that are those of the second of two classes."""
+OF_SCORES = ("roc_auc", "average_precision")
+"""Metrics of the order that the scores give: they need examples of all classes."""
+_TWO = 2
 LARGEST_VALUE = 1e15  # labels of a regression: the squares of greater ones are soon too large for float32
 
 
@@ -118,6 +124,31 @@ class Classification(_Texts):
     """
 
     name: ClassVar[str] = "classification"
+    metrics: ClassVar[tuple[str, ...]] = (
+        "accuracy",
+        "f1",
+        "f1_macro",
+        "f1_weighted",
+        "balanced_accuracy",
+        "matthews_correlation",
+        "roc_auc",
+        "average_precision",
+    )
+    # A constant answer has the recall 1, and one that knows only how often each class is has no calibration error.
+    not_compared: ClassVar[frozenset[str]] = frozenset({"precision", "recall", "calibration_error"})
+    options: ClassVar[frozenset[str]] = frozenset({"class_weights"})
+
+    def option_problems(self, data: ClassificationData, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        metric, names = data.task.primary_metric, data.labels
+        if metric in OF_SECOND and len(names) != _TWO:
+            rule = "another metric where the classes are not two, since it is that of the second one"
+            yield "metric", f"must be {rule}, got {metric} and {len(names)} classes; take f1_macro"
+        absent = [name for number, name in enumerate(names) if number not in set(data.validation.labels)]
+        if metric in OF_SCORES and absent:
+            rule = f"another metric where the rows to evaluate on have not all classes, got {metric} without a row of"
+            yield "metric", f"must be {rule} {listed(absent)}; take f1_macro, or add such rows"
+        if weights := given.get("class_weights"):
+            yield from (("class_weights", text) for text in number_problems(weights, names))
 
     def check_examples(self, task: Task, source: Table, columns: Columns) -> None:
         rows = _collect(task, source, columns, minimum=1, named=not task.labels)
