@@ -70,8 +70,7 @@ def compress(
         dense_baseline: whether to evaluate the dense model; False saves its training, unless it is the teacher. A
             `SharedBaseline`: the dense model of another run; nothing dense is trained, so the teacher must be named.
         revision: revision of a hub model.
-        cache: folder for tokenised data, teachers' logits and texts, and dense baselines, shared by all runs; None: no
-            cache.
+        cache: folder for tokenised data, teachers' logits and dense baselines, shared by all runs; None: no cache.
         checkpoint: folder to resume from and save to; the result is the same as without interruption. The checkpoint of
             a different run, such as one with other settings or another number of threads, is not used, with a warning.
         checkpoint_seconds: seconds between two checkpoints.
@@ -114,7 +113,7 @@ def compress(
             final = run.apply_masks(masked)
             assembly = Assembly(run, baseline, masked)
             final, measured = run.evaluator.evaluate_stored(final, assembly.other_bytes)
-            tested = run.evaluator.test(final)
+            tested = run.evaluator.test(final, measured)
             counts = run.account(final)
             above_constant = run.evaluator.above_constant(final, measured.metrics, baseline)
             result = assembly.result(final, measured, tested, counts, above_constant)

@@ -116,13 +116,7 @@ def find_columns(task: Task, table: Table, wanted: Columns, like: Found | None =
     Raises:
         DataError: nothing was found, more than one column may be meant, or a named column is not there.
     """
-    widths = (1, 2) if task.hub_id is None else (len(task.text_columns),)
-    if wanted.text is None and wanted.text_pair is not None:
-        raise DataError(table.path, "text_column must be given with text_pair_column, got only text_pair_column")
-    named = [name for name in (wanted.text, wanted.text_pair) if name is not None]
-    if named and len(named) not in widths:
-        rule = "not be given" if widths == (1,) else "be given with text_column"
-        raise DataError(table.path, f"text_pair_column must {rule} for the task {task.name}, got {listed(named)}")
+    named, _ = _named_texts(task, table, wanted)
     if like is not None and not named and wanted.label is None and set(like.names) <= set(table.columns):
         try:
             found = find_columns(task, table, wanted)
@@ -130,18 +124,40 @@ def find_columns(task: Task, table: Table, wanted: Columns, like: Found | None =
             return like
         return like if len(found.texts) == len(like.texts) else found
     label = _label(task, table, wanted.label)
-    if named:
-        texts = tuple(column for name in named if (column := _find(table, [name])) is not None)
-        if len(texts) < len(named):
-            raise _missing(table, "text", " + ".join(named), "")
-        if len({label, *texts}) < 1 + len(texts):
-            raise DataError(
-                table.path,
-                f"text and label must be different columns, got text {listed(named)} and label {shown(label)}",
-            )
-    else:
-        texts = _texts(task, table, label, widths)
+    texts = find_texts(task, table, wanted, label)
     return Found(label, texts, guessed=not named or wanted.label is None)
+
+
+def find_texts(task: Task, table: Table, wanted: Columns, label: str = "") -> tuple[str, ...]:
+    """The one or two text columns of `table` for `task`, see `find_columns`; none of them is `label`.
+
+    Raises:
+        DataError: nothing was found, more than one column may be meant, or a named column is not there.
+    """
+    named, widths = _named_texts(task, table, wanted)
+    if not named:
+        return _texts(task, table, label, widths)
+    texts = tuple(column for name in named if (column := _find(table, [name])) is not None)
+    if len(texts) < len(named):
+        raise _missing(table, "text", " + ".join(named), "")
+    if len({label, *texts}) < 1 + len(texts):
+        raise DataError(
+            table.path,
+            f"text and label must be different columns, got text {listed(named)} and label {shown(label)}",
+        )
+    return texts
+
+
+def _named_texts(task: Task, table: Table, wanted: Columns) -> tuple[list[str], Sequence[int]]:
+    """The names of text columns that are given, and how many there may be."""
+    widths = (1, 2) if task.hub_id is None else (len(task.text_columns),)
+    if wanted.text is None and wanted.text_pair is not None:
+        raise DataError(table.path, "text_column must be given with text_pair_column, got only text_pair_column")
+    named = [name for name in (wanted.text, wanted.text_pair) if name is not None]
+    if named and len(named) not in widths:
+        rule = "not be given" if widths == (1,) else "be given with text_column"
+        raise DataError(table.path, f"text_pair_column must {rule} for the task {task.name}, got {listed(named)}")
+    return named, widths
 
 
 def find_column(table: Table, role: str, named: str | None, known: tuple[str, ...]) -> str:
@@ -162,6 +178,12 @@ def find_column(table: Table, role: str, named: str | None, known: tuple[str, ..
     if len(candidates) > 1 and _find(table, known[:1]) is None:
         raise _ambiguous(table, role, candidates)
     return candidates[0]
+
+
+def find_named(table: Table, names: Sequence[str]) -> tuple[str, ...]:
+    """The columns of these names, in any case of letters; () unless all are there."""
+    found = tuple(column for name in names if (column := _find(table, [name])) is not None)
+    return found if len(found) == len(names) else ()
 
 
 def check_late(table: Table, chosen: Sequence[str], choose: Callable[[Table], Sequence[str]]) -> None:

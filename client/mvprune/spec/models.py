@@ -50,8 +50,6 @@ class Teacher:
         alpha: weight of the distillation loss; the task loss has 1 - alpha.
         hidden_states: weight of the difference between hidden states; above 0, the teacher must have the student's
             architecture, size and tokenizer.
-        writes_targets: the teacher writes the training targets, and the student learns these in place of the given
-            ones; for summarization, translation, and causal-lm with prompts and answers.
     """
 
     model: str
@@ -62,7 +60,6 @@ class Teacher:
     temperature: float | None
     alpha: float | None
     hidden_states: float | None
-    writes_targets: bool
 
 
 @dataclass(frozen=True)
@@ -186,7 +183,9 @@ class Spec:
         evaluated_examples: validation examples that evaluations during training write texts for, at most.
         metric: metric that results are compared by, such as f1_macro; gates, searches, keep_best and checks use it.
         class_weights: weights of the classes in the loss: balanced, which is the inverse of how often each is in
-            the training data, or a number for each class, separated by commas, in the order of the classes.
+            the training data, or a number for each class, separated by commas, in the order of the classes; of
+            labels, the weight of the texts that have the label.
+        threshold: with several labels for a text: the probability from which on a label belongs to it.
         seed: seed of the random numbers.
         method: name of the method.
         method_options: the options of the method that were set.
@@ -229,6 +228,7 @@ class Spec:
     evaluated_examples: int | None
     metric: str
     class_weights: str
+    threshold: float | None
     seed: int
     method: str
     method_options: Mapping[str, float | str]

@@ -257,8 +257,6 @@ class DistillationOptions(TypedDict, total=False):
         hidden_states: weight of the difference between hidden states; above 0, the teacher must have the student's
             architecture, size and tokenizer; from 0 to 100; default: 1 in runs of five epochs or more if the
             teacher is the dense baseline, else 0.
-        teacher_writes_targets: the teacher writes the training targets, and the student learns these in place of
-            the given ones; for summarization, translation, and causal-lm with prompts and answers; default: no.
         baseline: where the metrics of the dense model come from: job:ID, a dense job; train, a dense job that is
             created and shared; none, nowhere. Without teacher, that job is the teacher too; default: the teacher's
             job if it can be, else the job's own dense baseline.
@@ -269,7 +267,6 @@ class DistillationOptions(TypedDict, total=False):
     temperature: float | None
     alpha: float | None
     hidden_states: float | None
-    teacher_writes_targets: bool | None
     baseline: str | NamedJob | None
 
 
@@ -314,8 +311,10 @@ class TrainingOptions(TypedDict, total=False):
         metric: metric that results are compared by, such as f1_macro; gates, searches, keep_best and checks use it;
             default: the task's.
         class_weights: weights of the classes in the loss: balanced, which is the inverse of how often each is in
-            the training data, or a number for each class, separated by commas, in the order of the classes;
-            default: all classes weigh the same.
+            the training data, or a number for each class, separated by commas, in the order of the classes; of
+            labels, the weight of the texts that have the label; default: all classes weigh the same.
+        threshold: with several labels for a text: the probability from which on a label belongs to it; above 0, at
+            most 1; default: for each label the one with the best F1 on the validation data.
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.
     """
 
@@ -343,6 +342,7 @@ class TrainingOptions(TypedDict, total=False):
     evaluated_examples: int | None
     metric: str | None
     class_weights: str | None
+    threshold: float | None
     seed: int | None
 
 

@@ -74,8 +74,10 @@ class RunOptions:
         metric: metric that results are compared by, such as f1_macro; gates, searches, keep_best and checks use it;
             default: the task's.
         class_weights: weights of the classes in the loss: balanced, which is the inverse of how often each is in
-            the training data, or a number for each class, separated by commas, in the order of the classes;
-            default: all classes weigh the same.
+            the training data, or a number for each class, separated by commas, in the order of the classes; of
+            labels, the weight of the texts that have the label; default: all classes weigh the same.
+        threshold: with several labels for a text: the probability from which on a label belongs to it; above 0, at
+            most 1; default: for each label the one with the best F1 on the validation data.
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.
     """
 
@@ -108,6 +110,7 @@ class RunOptions:
     evaluated_examples: int | None = None
     metric: str | None = None
     class_weights: str | None = None
+    threshold: float | None = None
     seed: int = 0
 
 
@@ -143,4 +146,5 @@ class RunKeywords(TypedDict, total=False):
     evaluated_examples: int | None
     metric: str | None
     class_weights: str | None
+    threshold: float | None
     seed: int

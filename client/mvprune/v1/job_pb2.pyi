@@ -131,7 +131,7 @@ class JobEstimate(_message.Message):
     def __init__(self, phases: _Optional[_Iterable[_Union[JobEstimate.Phase, _Mapping]]] = ..., epochs: _Optional[float] = ..., runtime: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
 
 class CompressionSpec(_message.Message):
-    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp", "locked_mask", "rigl", "sparse_momentum", "rpp", "auto", "include", "exclude", "pattern", "structure", "structure_density", "structure_block_size", "structure_fill", "layer_dropout", "allow_density_miss", "weight_dtype", "embedding_dtype", "activations", "trim_vocabulary", "trim_positions", "target_bytes", "delta", "teacher", "baseline", "training", "start_from", "start_artifact", "keep_fine_tuned", "max_target_length", "source_prefix", "source_language", "target_language", "num_beams", "length_penalty", "no_repeat_ngram_size", "evaluated_examples", "metric", "class_weights", "seed")
+    __slots__ = ("model", "model_revision", "task", "dataset", "target_density", "movement", "soft_movement", "l0", "magnitude", "one_shot_magnitude", "random", "platon", "obert", "smp", "locked_mask", "rigl", "sparse_momentum", "rpp", "auto", "include", "exclude", "pattern", "structure", "structure_density", "structure_block_size", "structure_fill", "layer_dropout", "allow_density_miss", "weight_dtype", "embedding_dtype", "activations", "trim_vocabulary", "trim_positions", "target_bytes", "delta", "teacher", "baseline", "training", "start_from", "start_artifact", "keep_fine_tuned", "max_target_length", "source_prefix", "source_language", "target_language", "num_beams", "length_penalty", "no_repeat_ngram_size", "evaluated_examples", "metric", "class_weights", "threshold", "seed")
     class Values(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VALUES_UNSPECIFIED: _ClassVar[CompressionSpec.Values]
@@ -211,6 +211,7 @@ class CompressionSpec(_message.Message):
     EVALUATED_EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     METRIC_FIELD_NUMBER: _ClassVar[int]
     CLASS_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_revision: str
@@ -263,8 +264,9 @@ class CompressionSpec(_message.Message):
     evaluated_examples: int
     metric: str
     class_weights: str
+    threshold: float
     seed: int
-    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., platon: _Optional[_Union[PlatonPruning, _Mapping]] = ..., obert: _Optional[_Union[ObertPruning, _Mapping]] = ..., smp: _Optional[_Union[StaticModelPruning, _Mapping]] = ..., locked_mask: _Optional[_Union[LockedMask, _Mapping]] = ..., rigl: _Optional[_Union[RigLPruning, _Mapping]] = ..., sparse_momentum: _Optional[_Union[SparseMomentumPruning, _Mapping]] = ..., rpp: _Optional[_Union[ReweightedProximalPruning, _Mapping]] = ..., auto: _Optional[_Union[AutoPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., structure: _Optional[_Union[CompressionSpec.Structure, str]] = ..., structure_density: _Optional[float] = ..., structure_block_size: _Optional[int] = ..., structure_fill: bool = ..., layer_dropout: _Optional[float] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., activations: _Optional[_Union[Runtime.Activations, str]] = ..., trim_vocabulary: bool = ..., trim_positions: bool = ..., target_bytes: _Optional[int] = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., start_from: _Optional[str] = ..., start_artifact: _Optional[str] = ..., keep_fine_tuned: bool = ..., max_target_length: _Optional[int] = ..., source_prefix: _Optional[str] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., num_beams: _Optional[int] = ..., length_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., evaluated_examples: _Optional[int] = ..., metric: _Optional[str] = ..., class_weights: _Optional[str] = ..., seed: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., model_revision: _Optional[str] = ..., task: _Optional[str] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., target_density: _Optional[float] = ..., movement: _Optional[_Union[MovementPruning, _Mapping]] = ..., soft_movement: _Optional[_Union[SoftMovementPruning, _Mapping]] = ..., l0: _Optional[_Union[L0Pruning, _Mapping]] = ..., magnitude: _Optional[_Union[MagnitudePruning, _Mapping]] = ..., one_shot_magnitude: _Optional[_Union[OneShotMagnitudePruning, _Mapping]] = ..., random: _Optional[_Union[RandomPruning, _Mapping]] = ..., platon: _Optional[_Union[PlatonPruning, _Mapping]] = ..., obert: _Optional[_Union[ObertPruning, _Mapping]] = ..., smp: _Optional[_Union[StaticModelPruning, _Mapping]] = ..., locked_mask: _Optional[_Union[LockedMask, _Mapping]] = ..., rigl: _Optional[_Union[RigLPruning, _Mapping]] = ..., sparse_momentum: _Optional[_Union[SparseMomentumPruning, _Mapping]] = ..., rpp: _Optional[_Union[ReweightedProximalPruning, _Mapping]] = ..., auto: _Optional[_Union[AutoPruning, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., structure: _Optional[_Union[CompressionSpec.Structure, str]] = ..., structure_density: _Optional[float] = ..., structure_block_size: _Optional[int] = ..., structure_fill: bool = ..., layer_dropout: _Optional[float] = ..., allow_density_miss: bool = ..., weight_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., embedding_dtype: _Optional[_Union[CompressionSpec.Values, str]] = ..., activations: _Optional[_Union[Runtime.Activations, str]] = ..., trim_vocabulary: bool = ..., trim_positions: bool = ..., target_bytes: _Optional[int] = ..., delta: bool = ..., teacher: _Optional[_Union[Teacher, _Mapping]] = ..., baseline: _Optional[_Union[Baseline, _Mapping]] = ..., training: _Optional[_Union[Training, _Mapping]] = ..., start_from: _Optional[str] = ..., start_artifact: _Optional[str] = ..., keep_fine_tuned: bool = ..., max_target_length: _Optional[int] = ..., source_prefix: _Optional[str] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., num_beams: _Optional[int] = ..., length_penalty: _Optional[float] = ..., no_repeat_ngram_size: _Optional[int] = ..., evaluated_examples: _Optional[int] = ..., metric: _Optional[str] = ..., class_weights: _Optional[str] = ..., threshold: _Optional[float] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Runtime(_message.Message):
     __slots__ = ()
@@ -625,7 +627,7 @@ class Training(_message.Message):
     def __init__(self, preset: _Optional[_Union[Training.Preset, str]] = ..., max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., lr_warmup: _Optional[float] = ..., lr_density_exponent: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., dropout: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., best_metric: _Optional[str] = ...) -> None: ...
 
 class Teacher(_message.Message):
-    __slots__ = ("model", "job", "train", "none", "revision", "temperature", "alpha", "hidden_states", "writes_targets")
+    __slots__ = ("model", "job", "train", "none", "revision", "temperature", "alpha", "hidden_states")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     TRAIN_FIELD_NUMBER: _ClassVar[int]
@@ -634,7 +636,6 @@ class Teacher(_message.Message):
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     ALPHA_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_STATES_FIELD_NUMBER: _ClassVar[int]
-    WRITES_TARGETS_FIELD_NUMBER: _ClassVar[int]
     model: str
     job: str
     train: bool
@@ -643,8 +644,7 @@ class Teacher(_message.Message):
     temperature: float
     alpha: float
     hidden_states: float
-    writes_targets: bool
-    def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., train: bool = ..., none: bool = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ..., hidden_states: _Optional[float] = ..., writes_targets: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., train: bool = ..., none: bool = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ..., hidden_states: _Optional[float] = ...) -> None: ...
 
 class Baseline(_message.Message):
     __slots__ = ("job", "train", "none")

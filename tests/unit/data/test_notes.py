@@ -181,7 +181,8 @@ def test_several_labels_a_text_are_not_supported(labels: object, refused):
     error = refused(rows(["a", "b", labels]), task=OWN, name="train.jsonl")
     assert error.line == 3
     kind = type(labels).__name__
-    assert f"'label' must be one label, got a {kind}; several labels a text are not supported" in str(error)
+    remedy = "the task multi-label-classification takes several labels for each text"
+    assert f"'label' must be one label, got a {kind}; {remedy}" in str(error)
 
 
 def test_rows_to_validate_on_that_are_trained_on(load):

@@ -24,6 +24,7 @@ CLASSES = {
 OTHERS = {
     "stsb": "regression",
     "text-regression": "regression",
+    "multi-label-classification": "multi-label",
     "squad": "question-answering",
     "squad_v2": "question-answering",
     "ner": "token-classification",
@@ -36,7 +37,15 @@ OTHERS = {
     "samsum": "summarization",
     "translation": "translation",
 }
-OWN = {"text-classification", "text-regression", "masked-lm", "causal-lm", "summarization", "translation"}
+OWN = {
+    "text-classification",
+    "text-regression",
+    "multi-label-classification",
+    "masked-lm",
+    "causal-lm",
+    "summarization",
+    "translation",
+}
 LANGUAGE = ("masked-lm", "causal-lm")
 EVERY = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
 

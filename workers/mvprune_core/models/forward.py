@@ -35,7 +35,7 @@ def check_forward(
         CompressionError: UNSUPPORTED_ARCHITECTURE, with the error of the model's own code.
     """
     longest = np.array([examples.lengths.argmax()])
-    batch = examples.batch(longest, _CPU, np.random.default_rng(0))
+    batch = replace(examples, targets={}).batch(longest, _CPU, np.random.default_rng(0))
     with _reading(model, int(examples.lengths[longest[0]])):
         read(model, batch)
 
@@ -159,7 +159,7 @@ def padding_difference(model: Any, examples: Examples, side: Side) -> float:
     if not len(shorter):
         return 0.0
     chosen = np.unique(shorter[np.linspace(0, len(shorter) // 2, _COMPARED, dtype=np.int64)])
-    plain = replace(examples, masking=None, padding_side=side)
+    plain = replace(examples, masking=None, targets={}, padding_side=side)
     beside = read(model, plain, [*chosen, order[-1]])
     differences = [0.0]
     for row, number in enumerate(chosen):

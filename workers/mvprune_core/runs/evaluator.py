@@ -66,15 +66,21 @@ class Evaluator:
             return measured, []
         return measured, [note_on(replace(failure, fit=""), "the dense model")]
 
-    def test(self, trained: Trained) -> Measurement | None:
-        """The evaluation of a model on the examples to test on; None where there are none. The phase goes on."""
+    def test(self, trained: Trained, measured: Measurement) -> Measurement | None:
+        """The evaluation of a model on the examples to test on; None where there are none. The phase goes on.
+
+        Args:
+            trained: the model.
+            measured: its evaluation on the validation examples.
+        """
         run, test, model = self.resolved, self.resolved.test, trained.loaded.model
         if test is None:
             return None
         check_stop(self.group)
         with self._examples_counted("evaluating", model, len(test.examples)), self._as_run(trained):
-            found = test.objective.predict(model.to(run.device), test.examples, run.device, self.group)
-        return Measurement(test.objective.measure(found), found)
+            objective = replace(run.objective.fixed(measured.predictions), data=test.objective.data)
+            found = objective.predict(model.to(run.device), test.examples, run.device, self.group)
+        return Measurement(objective.measure(found), found)
 
     def resampled(self, measured: Measurement, tested: Measurement | None) -> dict[str, Resampled]:
         """The primary metric of evaluations on samples of their examples, by the fingerprints of the data; without
@@ -132,6 +138,7 @@ class Evaluator:
             round_matrices(final, coding, run.base)
             final = replace(final, coding=coding)
         measured, notes = self.evaluate(final)
+        notes += run.objective.keep(final.loaded.model.config, measured.predictions)
         if run.spec.target_bytes is not None:
             size = self.group.broadcast(others(final, measured) if self.group.rank == 0 else 0)
             final, measured, chosen = fit_target(final, measured, run, self._remeasure, self._outputs, size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from mvprune.data.kinds.base import Task, TaskData
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.group import ALONE, Group
 from mvprune_core.base.interruption import check_stop
-from mvprune_core.tasks.batching import Examples, Indices, Sources, evaluation_batches
+from mvprune_core.tasks.batching import Examples, Indices, evaluation_batches
 from mvprune_core.tasks.chance import SanityFailure
 from mvprune_core.tasks.classes import model_classes
 from mvprune_core.tasks.label_scale import LabelScale
@@ -131,30 +131,6 @@ class Objective(ABC):
         labels are targets.
         """
 
-    def sources(self, tokenizer: Any, config: Any, max_length: int, which: Indices) -> Sources:
-        """What a teacher reads to write the targets of training examples, where the kind `writes`.
-
-        Args:
-            tokenizer, config: of the teacher.
-            max_length: tokens that it reads, or that a decoder reads and writes.
-            which: indices of the examples, shape (examples,).
-        """
-        raise NotImplementedError(f"{type(self).__name__} writes no text")
-
-    def with_targets(self, which: Indices, texts: Sequence[str]) -> Self:
-        """The objective whose training examples are those with some indices, with these texts as their targets; where
-        a text is empty, with their own."""
-        raise NotImplementedError(f"{type(self).__name__} writes no text")
-
-    def flaw_of_targets(self) -> str:
-        """Why a teacher cannot write the targets of the training examples, as the end of a sentence; "" where it
-        can."""
-        return ""
-
-    def longest_output(self, config: Any, max_length: int) -> int:
-        """Tokens of an example that a model with this config has an output for, at most."""
-        return max_length
-
     def shortened(self, count: int) -> Self:
         """The objective with so many of its validation examples, fewer than it has, for evaluations on the way."""
         raise NotImplementedError(f"{type(self).__name__} evaluates all examples")
@@ -181,6 +157,15 @@ class Objective(ABC):
     def shown(self, predictions: Any) -> list[tuple[str, str]]:
         """A few of the validation sources, with what the model wrote from them; [] where it writes nothing."""
         return []
+
+    def fixed(self, predictions: Any) -> Self:
+        """The objective with what its answers need beside the model, such as thresholds, as far as it is found on the
+        validation examples, of which these are the predictions."""
+        return self
+
+    def keep(self, config: Any, predictions: Any) -> tuple[str, ...]:
+        """Writes the same into a model's config. Returns notes on it."""
+        return ()
 
     def by_class(self, predictions: Any) -> tuple[ClassResult, ...]:
         """How the validation examples of each class were answered; () where answers are no classes."""
@@ -313,9 +298,11 @@ def forward_passes(
         Indices of a batch, shape (batch,), and what `read` returned for it.
     """
 
+    unlabelled = replace(examples, targets={})  # a model would compute its own loss on them, or not know them
+
     def passed(indices: Indices) -> _T:
         with torch.inference_mode():
-            output = model(**examples.batch(indices, device))
+            output = model(**unlabelled.batch(indices, device))
         return read(indices, output)
 
     model.eval()

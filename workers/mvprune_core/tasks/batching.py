@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -164,18 +163,6 @@ class Examples:
 
     def _filler(self, name: str) -> int:
         return {"input_ids": self.pad_token, DECODER_IDS: self.pad_token, "labels": IGNORED}.get(name, 0)
-
-
-class Sources(NamedTuple):
-    """What a model reads to write texts.
-
-    Attributes:
-        examples: with their tokenizer; those of a decoder padded on the left, as the text goes on at the right.
-        settings: of `generate`, in place of those of the model.
-    """
-
-    examples: Examples
-    settings: Mapping[str, Any] = MappingProxyType({})
 
 
 def output_mask(batch: Mapping[str, Tensor]) -> Tensor:

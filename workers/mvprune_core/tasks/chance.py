@@ -60,6 +60,36 @@ def check_classes(predicted: NDArray[Any], true: NDArray[Any], names: Sequence[s
     return SanityFailure(finding, by_chance, fit)
 
 
+def check_labels(logits: NDArray[Any], true: NDArray[np.bool_], names: Sequence[str]) -> SanityFailure | None:
+    """What makes logits of labels that do not exclude each other implausible, if anything does: they do not correlate
+    with the labels, or better with others.
+
+    Args:
+        logits: shape (texts, labels).
+        true: which labels the texts have, shape (texts, labels).
+        names: of the labels.
+    """
+    mixed = true.any(axis=0) & ~true.all(axis=0)
+    if not mixed.any():
+        return None
+    count = len(names)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        both = np.corrcoef(logits.T.astype(np.float64), true.T.astype(np.float64))
+    correlations = np.nan_to_num(np.atleast_2d(both)[:count, count:])  # 0 of what is constant
+    mean, fit = float(np.diag(correlations)[mixed].mean()), ""
+    if 1 < count <= _MOST_CLASSES:
+        from scipy.optimize import linear_sum_assignment  # large, and a model is served without it
+
+        said, meant = linear_sum_assignment(correlations, maximize=True)
+        best = float(correlations[said, meant].sum() / mixed.sum())
+        if best > max(_HALF, 2 * mean):
+            fit = _in_words([(a, b) for a, b in zip(said, meant, strict=True) if a != b], names)
+    if mean > 0 and not fit:
+        return None
+    finding = f"has logits with the mean correlation {mean:.4f} with their labels"
+    return SanityFailure(finding + ", no better than a constant answer" * (mean <= 0), mean <= 0, fit)
+
+
 def check_values(predicted: NDArray[Any], true: NDArray[Any]) -> SanityFailure | None:
     """What makes predicted values implausible, if anything does."""
     if np.ptp(true) == 0:
@@ -82,5 +112,11 @@ def _other_names(predicted: NDArray[Any], true: NDArray[Any], names: Sequence[st
     said, meant = linear_sum_assignment(confusion, maximize=True)
     best = confusion[said, meant].sum() / len(true)
     pairs = [(a, b) for a, b in zip(said, meant, strict=True) if a != b and confusion[a, b]]
+    words = _in_words(pairs, names)
+    return float(best), f"{words} (accuracy {best:.4f})" if words else ""
+
+
+def _in_words(pairs: Sequence[tuple[int, int]], names: Sequence[str]) -> str:
+    """Which classes seem to be which others."""
     words = [f"{names[a][:_LONGEST]!r} seems to be {names[b][:_LONGEST]!r}" for a, b in pairs[:_SHOWN]]
-    return float(best), f"its {', its '.join(words)} (accuracy {best:.4f})" if words else ""
+    return f"its {', its '.join(words)}" if words else ""

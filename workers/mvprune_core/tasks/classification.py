@@ -30,16 +30,18 @@ from mvprune_core.tasks.resampling import SampleMetric, sample_metric
 
 
 @dataclass(frozen=True)
-class _Texts(Objective):
-    """The base of classification and regression: their inputs, and a row of logits for each."""
+class Texts(Objective):
+    """The base of kinds whose inputs are one text or two, with a row of logits for each."""
 
     data: ClassificationData
     imports: ClassVar[tuple[str, ...]] = MODULES
+    unlabelled: ClassVar[Any] = 0
+    """The label of a text to predict for."""
 
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         return _examples([split for _, split in self._validation], {}, tokenizer, config, max_length)
 
-    def measure(self, predictions: NDArray[Any]) -> dict[str, float]:
+    def measure(self, predictions: Any) -> dict[str, float]:
         metrics: dict[str, float] = {}
         first = 0
         for suffix, split in self._validation:
@@ -52,7 +54,7 @@ class _Texts(Objective):
         """The metrics of one split, by the names without its ending."""
         return compute_metrics(self.data.task.split_metrics, predictions, references)
 
-    def sample_metric(self, predictions: NDArray[Any]) -> tuple[int, SampleMetric] | None:
+    def sample_metric(self, predictions: Any) -> tuple[int, SampleMetric] | None:
         labels = np.array(self.data.validation.labels)
         found = sample_metric(self.data.task.primary_metric, predictions[: len(labels)], labels)
         return None if found is None else (len(labels), found)
@@ -65,7 +67,7 @@ class _Texts(Objective):
     @classmethod
     def of_inputs(cls, task: Task, labels: tuple[str, ...], inputs: Sequence[Input]) -> Self:
         pairs = [given["text_pair"] for given in inputs] if "text_pair" in inputs[0] else None
-        split = Split([given["text"] for given in inputs], pairs, [0] * len(inputs))
+        split = Split([given["text"] for given in inputs], pairs, [cls.unlabelled] * len(inputs))
         return cls(ClassificationData(task, labels, Split([], None, []), split))
 
     def logits(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> Tensor:
@@ -99,7 +101,7 @@ class _Texts(Objective):
 
 
 @dataclass(frozen=True)
-class Classification(_Texts):
+class Classification(Texts):
     """One class for a text or for a pair of texts. A fine-tuned model keeps the order of classes in its config."""
 
     kind: ClassVar[str] = "classification"
@@ -140,7 +142,7 @@ class Classification(_Texts):
         return ClassResult.of_confusion(self.classes, counts.tolist())
 
     def logits(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> Tensor:
-        """The logits in the data's order of classes; see `_Texts`."""
+        """The logits in the data's order of classes; see `Texts`."""
         order = torch.from_numpy(model_classes(model.config, self.classes))
         return super().logits(model, examples, device, group)[:, order]
 
@@ -170,7 +172,7 @@ class Classification(_Texts):
 
 
 @dataclass(frozen=True)
-class Regression(_Texts):
+class Regression(Texts):
     """One value for a text or for a pair of texts: the model's output, or its sigmoid (`is_probability`)."""
 
     kind: ClassVar[str] = "regression"

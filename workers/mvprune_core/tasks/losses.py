@@ -104,8 +104,16 @@ class SquaredError(Loss):
         return functional.mse_loss(output.logits.squeeze(), batch["labels"].squeeze())
 
 
+@dataclass(frozen=True)
 class BinaryCrossEntropy(Loss):
-    """Of labels that do not exclude each other, logits and labels (batch, labels)."""
+    """Of labels that do not exclude each other, logits and labels (batch, labels).
+
+    Attributes:
+        weights: of the examples that have a label, for each label in the model's order, beside 1 for the others; (): 1.
+    """
+
+    weights: tuple[float, ...] = ()
 
     def __call__(self, output: Any, batch: Batch) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(output.logits, batch["labels"])
+        weights = output.logits.new_tensor(self.weights) if self.weights else None
+        return functional.binary_cross_entropy_with_logits(output.logits, batch["labels"], pos_weight=weights)

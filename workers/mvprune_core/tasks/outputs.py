@@ -75,6 +75,21 @@ class ClassLogits(DistilledOutput):
 
 
 @dataclass(frozen=True)
+class LabelLogits(DistilledOutput):
+    """Logits of labels that do not exclude each other, (batch, labels).
+
+    The loss is T² · KL of the two probabilities of each label, σ(t / T) and 1 − σ(t / T), a mean over the labels.
+    """
+
+    per_token: ClassVar[bool] = False
+    over_classes: ClassVar[bool] = True
+
+    def loss(self, student: Tensor, teacher: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+        one, other = (torch.stack([logits, torch.zeros_like(logits)], dim=-1) for logits in (student, teacher))
+        return kl_divergence(one, other, temperature).mean()
+
+
+@dataclass(frozen=True)
 class Values(DistilledOutput):
     """One value for each example, (batch, 1): the loss is (t − s)². Values may be large: they are stored in fp32."""
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "contributing" / "task.md"
 PACKAGES = ("client/mvprune", "workers/mvprune_core", "service/mvprune_service")
 MEANT = {"blame": BAD, "high praise": GOOD}
-FILES = ("client/mvprune/data/kinds/multi_label.py", "workers/mvprune_core/tasks/multi_label.py")
+FILES = ("client/mvprune/data/kinds/votes.py", "workers/mvprune_core/tasks/votes.py")
 
 RUN = """
 import json, sys, warnings
@@ -43,21 +43,21 @@ from mvprune_core.prediction import Predictor
 from mvprune_service.api.checks.specs import Checker
 
 model, train, dev, out = map(Path, sys.argv[1:])
-data = load_task("multi-label", train=train, validation=dev)
+data = load_task("votes", train=train, validation=dev)
 training = Training(max_steps=150, batch_size=32, learning_rate=5e-3, accumulation_steps=2)
 result = compress(model, data, density=0.5, training=training)
 manifest = result.save(out)
 found = evaluate(out, dev)
-spec = {"model": f"server:{model}", "task": "multi-label", "target_density": 0.5, "movement": {}}
+spec = {"model": f"server:{model}", "task": "votes", "target_density": 0.5, "movement": {}}
 spec["dataset"] = {"train": f"server:{train}", "validation": f"server:{dev}"}
 checker = Checker(job_pb2.Job(spec=job_pb2.CompressionSpec(**spec)), "", Roots(allowed=(model.parent, train.parent)))
 checker.check()
 refused = []
-for number, labels in enumerate(("blame praise", '["praise"]')):
+for number, votes in enumerate(("3 praise", '{"praise": 1}')):
     path = dev.with_name(f"refused{number}.tsv")
-    path.write_text("text\\tlabels\\ngood\\t" + labels + "\\n")
+    path.write_text("text\\tvotes\\ngood\\t" + votes + "\\n")
     try:
-        load_task("multi-label", train=train, validation=path)
+        load_task("votes", train=train, validation=path)
     except CompressionError as error:
         refused.append(str(error))
 print(json.dumps({
@@ -69,7 +69,7 @@ print(json.dumps({
     "evaluated": dict(found.metrics),
     "same": dict(found.recorded),
     "loaded": type(mvprune.load(out)).__name__,
-    "answers": Predictor.open(out).predict([{"text": "word1 good word2"}, {"text": "bad word3 great"}]),
+    "answers": Predictor.open(out).predict([{"text": "good great fine good"}, {"text": "bad word3 great poor good"}]),
     "card": (out / "README.md").read_text(),
     "violations": [violation.field for violation in checker.violations],
 }))
@@ -118,13 +118,15 @@ def install(folder: Path, *groups: str) -> None:
 
 
 def write(path: Path, count: int, seed: int) -> Path:
-    """Texts with words of praise, of blame, of both or of neither: each has a label of its own."""
-    source, lines = random.Random(seed), ["text\tlabels"]
+    """Texts with four words of praise or of blame: each has had a vote."""
+    source, lines = random.Random(seed), ["text\tvotes"]
     for _ in range(count):
-        labels = [label for label in MEANT if source.random() < 0.5]
-        words = [*source.choices(NEUTRAL, k=5), *(source.choice(MEANT[one]) for one in labels)]
+        praise = source.randint(0, 4)
+        votes = dict(zip(MEANT, (4 - praise, praise), strict=True))
+        words = source.choices(NEUTRAL, k=3)
+        words += [source.choice(MEANT[name]) for name, number in votes.items() for _ in range(number)]
         source.shuffle(words)
-        lines.append(f"{' '.join(words)}\t{json.dumps(labels)}")
+        lines.append(f"{' '.join(words)}\t{json.dumps(votes)}")
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -143,22 +145,21 @@ def test_two_files_are_a_kind_of_task(packages: list[Path], model_folder: Path, 
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["package"].startswith(str(next(one for one in packages if (one / "mvprune").exists())))
-    assert found["kinds"]["multi-label"] == "multi-label"
-    assert found["metrics"]["eval/f1"] > 0.9, "each label always: 0.67"
-    assert 0.2 < found["metrics"]["above_constant"] < 0.4
-    assert 'must be a list of labels, such as ["good", "too long"], got \'blame praise\'' in found["refused"][0]
-    assert "the labels must be among blame, high praise, got praise" in found["refused"][1]
+    assert found["kinds"]["votes"] == "votes"
+    assert found["metrics"]["eval/overlap"] > 0.85, "the same shares always: 0.7"
+    assert 0.1 < found["metrics"]["above_constant"] < 0.35
+    assert 'must have votes by class, such as {"good": 3, "bad": 1}, got \'3 praise\'' in found["refused"][0]
+    assert "the classes must be among blame, high praise, got praise" in found["refused"][1]
     assert found["teacher"]["model"] == "", "it is distilled from the dense baseline"
     assert (
         found["evaluated"]
         == found["same"]
-        == {name: found["metrics"][f"eval/{name}"] for name in ("f1", "exact_match")}
+        == {name: found["metrics"][f"eval/{name}"] for name in ("overlap", "accuracy")}
     )
     assert found["loaded"] == "BertForSequenceClassification"
-    assert [sorted(answer["scores"]) for answer in found["answers"]] == [["blame", "high praise"]] * 2
-    praise, both = (answer["scores"] for answer in found["answers"])
-    assert praise["blame"] < 0.5 < praise["high praise"]
-    assert both["blame"] > 0.5
+    praise, both = (answer["shares"] for answer in found["answers"])
+    assert praise["high praise"] > 0.8
+    assert 0.2 < both["blame"] < 0.8
     assert 'pipeline_tag: "text-classification"' in found["card"]
     assert found["violations"] == []
 

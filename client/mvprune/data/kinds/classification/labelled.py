@@ -34,12 +34,12 @@ class Split:
     Attributes:
         texts: the texts, as they are in the data.
         pairs: the second texts, None for tasks over one text.
-        labels: class numbers from 0, or values (regression).
+        labels: class numbers from 0, values (regression), or lists of class numbers (multi-label).
     """
 
     texts: list[str]
     pairs: list[str] | None
-    labels: list[int] | list[float]
+    labels: list[Any]
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -32,7 +32,8 @@ def read_label(table: Table, line: int, column: str, value: object, *, named: bo
         DataError: the cell is no label.
     """
     if isinstance(value, list | tuple | dict):
-        message = f"{shown(column)} must be one label, got {shown(value)}; several labels a text are not supported"
+        remedy = "the task multi-label-classification takes several labels for each text"
+        message = f"{shown(column)} must be one label, got {shown(value)}; {remedy}"
         raise table.error(line, message)
     if value is None:
         message = f"{shown(column)} must have a value, got nothing; remove the row, or fill in its label"

@@ -39,6 +39,22 @@ def class_weights(text: str, counts: Sequence[int]) -> list[float]:
     return [weight * sum(counts) / total * (count > 0) for weight, count in zip(given, counts, strict=True)]
 
 
+def positive_weights(text: str, counts: Sequence[int], examples: int) -> list[float]:
+    """The weight of the examples that have a label, for each label, beside 1 for those that have it not.
+
+    Balanced, it is the number of examples without the label / the number of those with it, and 1 for a label that no
+    example or every example has.
+
+    Args:
+        text: "balanced" or numbers; one for which there are no problems.
+        counts: the training examples with each label.
+        examples: all training examples.
+    """
+    if text != BALANCED:
+        return [float(part) for part in text.split(",")]
+    return [(examples - count) / count if 0 < count < examples else 1.0 for count in counts]
+
+
 def _is_weight(text: str) -> bool:
     try:
         return "_" not in text and 0 < float(text) <= _LARGEST
