@@ -70,7 +70,8 @@ def compress(
         dense_baseline: whether to evaluate the dense model; False saves its training, unless it is the teacher. A
             `SharedBaseline`: the dense model of another run; nothing dense is trained, so the teacher must be named.
         revision: revision of a hub model.
-        cache: folder for tokenised data, teachers' logits and dense baselines, shared by all runs; None: no cache.
+        cache: folder for tokenised data, teachers' logits and texts, and dense baselines, shared by all runs; None: no
+            cache.
         checkpoint: folder to resume from and save to; the result is the same as without interruption. The checkpoint of
             a different run, such as one with other settings or another number of threads, is not used, with a warning.
         checkpoint_seconds: seconds between two checkpoints.

@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 _SPEC = job_pb2.CompressionSpec.DESCRIPTOR.fields_by_name
 _ADDED = ("mask_from",)  # of the core's spec: what was found out, such as a digest
-_TEACHER = ("temperature", "alpha", "hidden_states")
+_TEACHER = ("temperature", "alpha", "hidden_states", "writes_targets")
 
 
 def run_job(

@@ -53,7 +53,7 @@ class Progress:
     """Where a job is.
 
     Attributes:
-        phase: loading, dense, evaluating, teaching, pruning, sampling, scoring or uploading.
+        phase: loading, dense, evaluating, writing, teaching, pruning, sampling, scoring or uploading.
         step: of the phase, out of `total_steps` (0: not known).
         density: fraction of the prunable weights kept now.
         eta: seconds to the end of the job, without the upload; early stopping may end it sooner.
@@ -72,7 +72,7 @@ class PlannedPhase:
     """A phase of a job that was not started yet. Numbers that only the worker knows are 0.
 
     Attributes:
-        name: dense, evaluating, teaching, pruning or uploading, as in `Progress`.
+        name: dense, evaluating, writing, teaching, pruning or uploading, as in `Progress`.
         steps: of a training.
         examples: that the model reads, in a training in all steps together.
         evaluations: between the steps of a training.

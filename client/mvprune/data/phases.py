@@ -13,9 +13,9 @@ class Phase:
     """One phase; a number that is not known is 0.
 
     Attributes:
-        name: dense, evaluating, teaching or pruning, as in `Progress`.
+        name: dense, evaluating, writing, teaching or pruning, as in `Progress`.
         steps: optimizer steps, if it is a training.
-        examples: examples that the model reads, in all steps together.
+        examples: examples that the model reads, or writes a text for, in all steps together.
         evaluations: evaluations between its steps.
     """
 
@@ -34,6 +34,8 @@ def phases_of(
     *,
     baseline: bool,
     teacher: Literal["dense", "other"] | None,
+    writes: bool = False,
+    predicts: bool = True,
     trains_dense: bool = True,
     prunes: bool = True,
     steps: int,
@@ -47,6 +49,8 @@ def phases_of(
     Args:
         baseline: whether the run evaluates a dense baseline of its own.
         teacher: the run's own dense model, or another model; None: there is no teacher.
+        writes: whether the teacher writes the training targets.
+        predicts: whether its predictions of the targets are learned.
         trains_dense: whether the dense model has to be trained: it is not if it is fine-tuned already.
         prunes: whether the result is trained.
         steps: optimizer steps of each training; 0: not known.
@@ -59,15 +63,14 @@ def phases_of(
     evaluating = Phase("evaluating", examples=validation)
     # The teacher reads the examples of the steps, each once.
     read = min(train, steps * batch_size) if train and steps else train
-    teaching, phases = Phase("teaching", examples=read), list[Phase]()
-    if teacher == "other":
-        phases.append(teaching)
+    teaching = [Phase("writing", examples=read)] * writes + [Phase("teaching", examples=read)] * predicts
+    phases = [*teaching] if teacher == "other" else []
     if trains_dense and (baseline or teacher == "dense"):
         phases.append(Phase("dense", steps, steps * batch_size, evaluations))
     if baseline:
         phases.append(evaluating)
     if teacher == "dense":
-        phases.append(teaching)
+        phases += teaching
     if prunes:
         phases.append(Phase("pruning", steps, steps * batch_size, evaluations))
     return [*phases, evaluating]

@@ -50,6 +50,8 @@ class Teacher:
         alpha: weight of the distillation loss; the task loss has 1 - alpha.
         hidden_states: weight of the difference between hidden states; above 0, the teacher must have the student's
             architecture, size and tokenizer.
+        writes_targets: the teacher writes the training targets, and the student learns these in place of the given
+            ones; for summarization, translation, and causal-lm with prompts and answers.
     """
 
     model: str
@@ -60,6 +62,7 @@ class Teacher:
     temperature: float | None
     alpha: float | None
     hidden_states: float | None
+    writes_targets: bool
 
 
 @dataclass(frozen=True)

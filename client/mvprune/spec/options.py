@@ -257,6 +257,8 @@ class DistillationOptions(TypedDict, total=False):
         hidden_states: weight of the difference between hidden states; above 0, the teacher must have the student's
             architecture, size and tokenizer; from 0 to 100; default: 1 in runs of five epochs or more if the
             teacher is the dense baseline, else 0.
+        teacher_writes_targets: the teacher writes the training targets, and the student learns these in place of
+            the given ones; for summarization, translation, and causal-lm with prompts and answers; default: no.
         baseline: where the metrics of the dense model come from: job:ID, a dense job; train, a dense job that is
             created and shared; none, nowhere. Without teacher, that job is the teacher too; default: the teacher's
             job if it can be, else the job's own dense baseline.
@@ -267,6 +269,7 @@ class DistillationOptions(TypedDict, total=False):
     temperature: float | None
     alpha: float | None
     hidden_states: float | None
+    teacher_writes_targets: bool | None
     baseline: str | NamedJob | None
 
 

@@ -25,6 +25,7 @@ _PRUNING_START = float(PARAMETERS["pruning_start"].default)
 _ONE_SHOT, _EVENTS = "one_shot", "events"
 _BLOCKS, _LAYERS = "blocks_and_units", "layers"
 _DENSE_STEPS = "at least one step with the method {}, which needs gradients of the dense model; give more"
+_WRITES = "teacher_writes_targets"
 _NAMES_NO_MODEL = ("train", "none")
 
 
@@ -242,7 +243,10 @@ def _teacher(given: Given, task: Task | None) -> Iterator[Problem]:
     """The model or the job that it names is checked elsewhere."""
     teacher = given.get("teacher")
     weights = [name for name in ("temperature", "alpha", "hidden_states") if name in given]
+    if given.get(_WRITES) and given.get("keep_fine_tuned"):
+        yield bad(_WRITES, "true", "unset with keep_fine_tuned, which trains nothing")
     if teacher == "none":
+        weights += [_WRITES] if given.get(_WRITES) else []
         yield from (bad(name, given[name], "unset without a teacher") for name in weights)
     elif task is not None and task.kind.not_distilled and (teacher is not None or weights):
         rule = f"none for {task.name}, as {task.kind.not_distilled}"
@@ -257,7 +261,7 @@ def _kind(given: Given, task: Task | None) -> Iterator[Problem]:
         return
     others = {name for each in TASKS.values() for name in each.kind.options} - task.kind.options
     for name in sorted(others):
-        if name in given and given[name] not in ("", None):
+        if name in given and given[name] not in ("", None) and given[name] is not False:
             able = ", ".join(dict.fromkeys(each.kind.name for each in TASKS.values() if name in each.kind.options))
             yield bad(name, given[name], f"unset for the task {task.name}; it is an option of {able}")
     if weights := given.get("class_weights"):

@@ -627,7 +627,7 @@ class Training(_message.Message):
     def __init__(self, preset: _Optional[_Union[Training.Preset, str]] = ..., max_steps: _Optional[int] = ..., epochs: _Optional[float] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., lr_warmup: _Optional[float] = ..., lr_density_exponent: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_length: _Optional[int] = ..., accumulation_steps: _Optional[int] = ..., precision: _Optional[_Union[Training.Precision, str]] = ..., train_embeddings: bool = ..., dropout: bool = ..., compile: bool = ..., gradient_checkpointing: bool = ..., deterministic: bool = ..., evaluate_every: _Optional[int] = ..., patience: _Optional[int] = ..., keep_best: bool = ..., best_metric: _Optional[str] = ...) -> None: ...
 
 class Teacher(_message.Message):
-    __slots__ = ("model", "job", "train", "none", "revision", "temperature", "alpha", "hidden_states")
+    __slots__ = ("model", "job", "train", "none", "revision", "temperature", "alpha", "hidden_states", "writes_targets")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     TRAIN_FIELD_NUMBER: _ClassVar[int]
@@ -636,6 +636,7 @@ class Teacher(_message.Message):
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     ALPHA_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_STATES_FIELD_NUMBER: _ClassVar[int]
+    WRITES_TARGETS_FIELD_NUMBER: _ClassVar[int]
     model: str
     job: str
     train: bool
@@ -644,7 +645,8 @@ class Teacher(_message.Message):
     temperature: float
     alpha: float
     hidden_states: float
-    def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., train: bool = ..., none: bool = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ..., hidden_states: _Optional[float] = ...) -> None: ...
+    writes_targets: bool
+    def __init__(self, model: _Optional[str] = ..., job: _Optional[str] = ..., train: bool = ..., none: bool = ..., revision: _Optional[str] = ..., temperature: _Optional[float] = ..., alpha: _Optional[float] = ..., hidden_states: _Optional[float] = ..., writes_targets: bool = ...) -> None: ...
 
 class Baseline(_message.Message):
     __slots__ = ("job", "train", "none")

@@ -309,6 +309,7 @@ def _kind(spec: job_pb2.CompressionSpec, resources: job_pb2.Resources) -> Hashab
         training.evaluate_every,
         teachers.role_of(spec) is not None,  # its dense model is another job's, or it has to be trained
         teacher if teacher in ("model", "none") else "",
+        spec.teacher.writes_targets,
         spec.baseline.none,
         spec.target_density >= 1,
         spec.structure,

@@ -99,6 +99,8 @@ def outlook(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None) -> job
     phases = phases_of(
         baseline=baseline,
         teacher=teacher,
+        writes=spec.teacher.writes_targets,
+        predicts=not (spec.teacher.writes_targets and spec.teacher.HasField("alpha") and spec.teacher.alpha == 0),
         prunes=not (spec.keep_fine_tuned and spec.start_from),
         steps=steps,
         batch_size=batch_size,

@@ -110,6 +110,7 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         --weight-dtype int8 --embedding-dtype bf16 --trim-vocabulary --trim-positions
         --target-bytes 10MB --delta
         --teacher org/t --set teacher_revision=v1 --set temperature=3 --set alpha=0.5 --set hidden_states=2
+        --set teacher_writes_targets=true
         --max-steps 9 --epochs 1.5 --batch-size 4 --learning-rate 1e-5 --set weight_decay=0.01 --max-length 32 --seed 5
         --accumulation-steps 2 --precision bf16 --set train_embeddings=true --set compile=true
         --set gradient_checkpointing=true --set deterministic=true
@@ -171,7 +172,9 @@ def test_submit_sends_its_options(fake: Fake, mvpctl: Mvpctl, tmp_path: Path, mo
         target_bytes=10_000_000,
         delta=True,
         target_density=0.1,
-        teacher=job_pb2.Teacher(model="org/t", revision="v1", temperature=3, alpha=0.5, hidden_states=2),
+        teacher=job_pb2.Teacher(
+            model="org/t", revision="v1", temperature=3, alpha=0.5, hidden_states=2, writes_targets=True
+        ),
         seed=5,
         training=job_pb2.Training(
             max_steps=9,
@@ -267,7 +270,7 @@ def test_help_names_every_method_option_and_word_of_the_contract(mvpctl: Mvpctl)
     for message in messages:
         for field in message.fields:
             if field.containing_oneof is None or field.containing_oneof.name != "source":
-                if field.name not in ("schedule", "revision", "resources", "gates"):
+                if field.name not in ("schedule", "revision", "writes_targets", "resources", "gates"):
                     name = field.name if PARAMETERS[field.name].by_name else field.name.replace("_", "-")
                     assert re.search(rf"(--|`){name}\b", text), field.name
                 for word in field.enum_type.values if field.enum_type else ():

@@ -44,6 +44,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
         temperature=4.0,
         alpha=0.0,
         hidden_states=1.0,
+        teacher_writes_targets=True,
         seed=7,
         max_steps=10,
         epochs=2.5,
@@ -124,7 +125,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     assert spec.training.HasField("weight_decay")
     assert spec.training.HasField("compile")
     assert spec.teacher == job_pb2.Teacher(
-        model="org/teacher", revision="v1", temperature=4.0, alpha=0.0, hidden_states=1.0
+        model="org/teacher", revision="v1", temperature=4.0, alpha=0.0, hidden_states=1.0, writes_targets=True
     )
     assert (list(spec.include), list(spec.exclude)) == (["*.attention.*", "*.dense"], ["*.0.*"])
     assert spec.pattern == "1:32"
@@ -183,7 +184,7 @@ def test_submit_sends_every_option_in_its_field(fake: Fake, client: Client) -> N
     gates = (mvprune.Gate("eval/f1", min=0.8),)
     times = (7200.0, 90.5, 60.0, 30.0, 86_400.0)
     assert submitted.policy == mvprune.Policy(0.0, 1.5, 8 << 30, 2, -5, 2, *times, True, gates)
-    assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, False, "v1", 4.0, 0.0, 1.0)
+    assert submitted.spec.teacher == mvprune.Teacher("org/teacher", "", False, False, "v1", 4.0, 0.0, 1.0, True)
     assert (submitted.spec.include, submitted.spec.exclude) == (("*.attention.*", "*.dense"), ("*.0.*",))
     assert submitted.spec.pattern == "1:32"
     assert submitted.spec.structure == "heads"
@@ -204,12 +205,18 @@ def test_a_teacher_is_a_model_a_job_one_that_is_trained_or_none(
         job = client.submit(model="m", task="sst2", density=0.5, teacher=teacher)
         return fake.requests["CreateJob"][-1].job.spec.teacher, job.spec.teacher
 
-    assert sent("train") == (job_pb2.Teacher(train=True), mvprune.Teacher("", "", True, False, "", None, None, None))
-    assert sent("none") == (job_pb2.Teacher(none=True), mvprune.Teacher("", "", False, True, "", None, None, None))
+    assert sent("train") == (
+        job_pb2.Teacher(train=True),
+        mvprune.Teacher("", "", True, False, "", None, None, None, False),
+    )
+    assert sent("none") == (
+        job_pb2.Teacher(none=True),
+        mvprune.Teacher("", "", False, True, "", None, None, None, False),
+    )
     assert sent("job:sst2-k3")[0] == job_pb2.Teacher(job="sst2-k3")
     assert sent("job:projects/p/jobs/j")[0] == job_pb2.Teacher(job="projects/p/jobs/j")
     earlier = client.submit(model="m", task="sst2", density=0.5)
-    assert sent(earlier)[1] == mvprune.Teacher("", earlier.name, False, False, "", None, None, None)
+    assert sent(earlier)[1] == mvprune.Teacher("", earlier.name, False, False, "", None, None, None, False)
     assert sent("./train")[0] == sent(Path("train"))[0]
     assert sent("./train")[0].model.startswith("upload:")
     assert sent("server:/srv/t")[0] == job_pb2.Teacher(model="server:/srv/t")

@@ -125,6 +125,15 @@ def whole(group: Group, folder: Path) -> dict[str, Any]:
     return described(compressed(group, folder))
 
 
+def written(group: Group, folder: Path) -> dict[str, Any]:
+    """A compression whose teacher writes the training targets, and the same from its cache."""
+    short = Training(max_steps=6, batch_size=16, learning_rate=5e-3)
+    options: dict[str, Any] = {"density": 0.5, "method": "magnitude", "training": short, "max_target_length": 6}
+    options |= {"teacher": Teacher(writes_targets=True), "cache": folder / f"written-{group.size}", "device": "cpu"}
+    runs = [compress(folder / "encoder-decoder", TASKS["summarization"], group=group, **options) for _ in range(2)]
+    return {"first": described(runs[0]), "again": described(runs[1])}
+
+
 def resumed(group: Group, folder: Path) -> dict[str, Any]:
     """The same, stopped in each of its phases."""
     for phase, step in (("dense", 3), ("teaching", 0), ("pruning", 5)):

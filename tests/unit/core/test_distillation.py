@@ -197,6 +197,7 @@ def test_a_student_learns_from_the_teacher_alone(
         "temperature": 2.0,
         "alpha": 1.0,
         "hidden_states": 0.0,
+        "writes_targets": False,
     }
 
 

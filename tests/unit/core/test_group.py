@@ -23,7 +23,19 @@ from mvprune_core.base import group
 from mvprune_core.base.group import ALONE, Alone, check_group
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for all runs, which take half a minute
-NAMES = ("methods", "whole", "resumed", "hand_over", "handed_over", "dropout", "tasks", "sparse", "refused", "poisoned")
+NAMES = (
+    "methods",
+    "whole",
+    "resumed",
+    "hand_over",
+    "handed_over",
+    "dropout",
+    "tasks",
+    "sparse",
+    "refused",
+    "poisoned",
+    "written",
+)
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +165,16 @@ def test_ranks_share_the_batches_of_every_kind_of_task(
 def tasks(folder: Path) -> dict[str, Any]:
     """The other kinds of tasks in one process."""
     return ranks.tasks(ALONE, folder)
+
+
+@pytest.mark.slow
+def test_ranks_share_what_a_teacher_writes(two: dict[str, list[Any]], folder: Path) -> None:
+    first, second = two["written"]
+    assert same(first, second)
+    assert same(first["first"], first["again"])
+    alone = ranks.written(ALONE, folder)["first"]
+    for ours, theirs in zip(first["first"]["loss"], alone["loss"], strict=True):
+        assert ours == pytest.approx(theirs, rel=2e-5)
 
 
 @pytest.mark.slow

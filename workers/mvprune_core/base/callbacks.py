@@ -41,15 +41,15 @@ class Callback:
         """The phases to come, after "loading". One whose result is cached is left out later."""
 
     def on_phase(self, name: str) -> None:
-        """A phase begins: "loading", "dense", "evaluating", "teaching" or "pruning". While a method prunes by many
-        gradients at once (obert), "sampling" and "scoring" come between steps, and "pruning" again."""
+        """A phase begins: "loading", "dense", "evaluating", "writing", "teaching" or "pruning". While a method prunes
+        by many gradients at once (obert), "sampling" and "scoring" come between steps, and "pruning" again."""
 
     def on_step(self, progress: Progress) -> None:
         """A training step is done."""
 
     def on_examples(self, phase: str, done: int, total: int) -> None:
         """The model has read `done` of `total` examples, in the phase "evaluating", "teaching" or "sampling"; in
-        "scoring", as many passes over a matrix are done."""
+        "writing", it has written a text for them; in "scoring", as many passes over a matrix are done."""
 
     def on_resume(self, phase: str, step: int) -> None:
         """`phase` resumes from a checkpoint, after `step` steps."""

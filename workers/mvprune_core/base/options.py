@@ -27,4 +27,4 @@ def refuse(problems: Iterable[Problem], error: type[ValueError] = ValueError) ->
 def _name(option: str) -> str:
     path = PARAMETERS[option].fields[0] if option in PARAMETERS else ""
     holder = next((holder for holder in ("training", "schedule", "teacher") if f".{holder}." in path), "")
-    return f"{holder}.{option}" if holder and option != holder else _NAMES.get(option, option)
+    return f"{holder}.{path.rpartition('.')[2]}" if holder and option != holder else _NAMES.get(option, option)

@@ -22,12 +22,14 @@ class RunKeys:
     Attributes:
         dense: key of the dense baseline's weights in the cache.
         baseline: key of what was measured of it.
+        targets: key of what the teacher wrote, in the cache.
         logits: key of the teacher's logits in the cache.
         checkpoints: identity of the run in its checkpoints.
     """
 
     dense: str
     baseline: str
+    targets: str
     logits: str
     checkpoints: str
 
@@ -36,7 +38,8 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     """The keys of a run. They also depend on the number of threads and on the versions of the packages."""
     settings = asdict(run.dense_settings)
     del settings["preset"]  # the epochs replace it
-    data = [run.data.task.name, run.data.fingerprint]
+    data: list[Any] = [run.data.task.name, run.data.fingerprint]
+    data += [sorted(run.objective.options.items())] if run.objective.options else []
     base = [
         [run.model.sha256, _options(run.config), run.tokenizer],
         data,
@@ -55,7 +58,10 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     batches = run.settings.passes(len(run.train)) < 1 and [run.settings.batch_size, run.spec.seed, run.total_steps]
     read = [settings["max_length"], run.max_length, settings["precision"]]
     read += [run.tokenizer, class_names(run.config), batches]
-    logits = identity([named, *data], read)
+    targets = identity(named or dense, data, read, versions())
+    logits = identity([named, *data], read) if named else dense
+    if run.teacher is not None and run.teacher.writes_targets:
+        logits = identity(logits, targets)
     # After running out of memory, a run resumes with more accumulation steps.
     del settings["accumulation_steps"]
     settings["learning_rate"] = [run.settings.learning_rate, settings["learning_rate"]]
@@ -71,7 +77,7 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     options = [run.method.name, repr(run.method), run.density, groups, spec.include, spec.exclude, teacher, mask]
     task, test = run.data.task, run.test and run.test.objective.data.fingerprint
     baseline = identity(dense, "resampled", test, task.primary_metric, task.metrics, compared)
-    return RunKeys(dense, baseline, logits if named else dense, identity(base, settings, exponent, options))
+    return RunKeys(dense, baseline, targets, logits, identity(base, settings, exponent, options))
 
 
 def _options(config: Any) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def resolve(
     notes.add(*method.notes(sizes, total_steps * settings.batch_size, selector.block))
     passes = settings.passes(len(train))
     if teacher is not None:
-        check_stored(train, trained_on(train.lengths, settings.batch_size, spec.seed, total_steps), objective.outputs)
+        _check_teaching(request, teacher, student, train, max_length, (settings.batch_size, spec.seed, total_steps))
     run = ResolvedRun(
         spec=spec,
         objective=objective,
@@ -175,6 +175,27 @@ def resolve(
     is_trained = student.fine_tuned or run.prunes_dense or (start is not None and start.has_head)
     recovers = is_trained and method.samples_inputs
     return replace(run, settings=training.recovery(settings)) if recovers else run
+
+
+def _check_teaching(
+    request: Request,
+    teacher: Teacher,
+    student: Loaded,
+    train: Examples,
+    max_length: int,
+    order: tuple[int, int, int],
+) -> None:
+    """Checks what a teacher is to write and to predict. `order`: batch size, seed and steps of the training."""
+    objective, which = request.objective, trained_on(train.lengths, *order)
+    if not teacher.writes_targets:
+        tokens, remedy = int(train.output_lengths[which].sum()), "fewer steps, fewer texts, or no teacher"
+    else:  # how long its targets are is not known before it wrote them
+        if flaw := objective.flaw_of_targets():
+            raise CompressionError(Reason.INVALID_DATASET, f"teacher.writes_targets must be unset {flaw}")
+        tokens = len(which) * objective.longest_output(student.config, max_length)
+        remedy = "fewer steps, fewer texts, shorter ones, or alpha 0, with which only what it writes is learned"
+    if teacher.learns_outputs:
+        check_stored(tokens, objective.outputs, remedy)
 
 
 def _find_value_head(request: Request, student: Loaded, train: Examples, notes: Notes) -> ValueHead | None:

@@ -57,7 +57,7 @@ class Request:
 
 
 class Examined(NamedTuple):
-    """Examples to evaluate on, and their objective."""
+    """Examples, and their objective."""
 
     objective: Objective
     examples: Examples
@@ -139,6 +139,8 @@ class ResolvedRun(Request):
         return phases_of(
             baseline=self.has_own_baseline,
             teacher=teacher if self.teacher is not None else None,
+            writes=self.teacher is not None and self.teacher.writes_targets,
+            predicts=self.teacher is not None and self.teacher.learns_outputs,
             trains_dense=not self.fine_tuned,
             prunes=not self.is_kept,
             steps=self.total_steps,

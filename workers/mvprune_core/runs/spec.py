@@ -142,6 +142,8 @@ class Spec(RunOptions):
             yield from given_fields(part).items()
         if isinstance(self.teacher, Teacher):
             yield "teacher", "baseline" if self.teacher.model is None else str(self.teacher.model)
+            if self.teacher.writes_targets:
+                yield "teacher_writes_targets", True
         elif self.teacher != "baseline":
             yield "teacher", self.teacher or "none"
         if isinstance(dense_baseline, SharedBaseline):

@@ -29,9 +29,10 @@ from mvprune_core.models.loading import Loaded, load_model
 from mvprune_core.pruning.layers import empty_bypassed, remove_structures
 from mvprune_core.runs.evaluator import Evaluator
 from mvprune_core.runs.keys import RunKeys
-from mvprune_core.runs.resolved import ResolvedRun
+from mvprune_core.runs.resolved import Examined, ResolvedRun
 from mvprune_core.runs.stages import Baseline, FinalModel, Masked, SizesBefore, Trained
 from mvprune_core.runs.teachers import load_for_hidden_states, load_for_logits
+from mvprune_core.runs.written_targets import write_targets
 from mvprune_core.storing.accounting import account, check_density, note_on_zeros, notes_on_empty
 from mvprune_core.storing.flops import count_flops, one_input
 from mvprune_core.storing.positions import trim_positions
@@ -90,6 +91,14 @@ class CompressionRun:
         """Evaluates the models of this run."""
         return Evaluator(self.resolved, self.callback, self.notes, self.group)
 
+    @cached_property
+    def taught(self) -> Examined:
+        """What the pruned model is trained on: targets that the teacher writes, if it is to, or those of the data."""
+        run = self.resolved
+        if run.teacher is None or not run.teacher.writes_targets:
+            return Examined(run.objective, run.train)
+        return write_targets(run, self.keys.targets, self.cache, self.evaluator, lambda: self._train_dense().loaded)
+
     def baseline(self) -> Baseline | None:
         """The dense baseline; None if the run is to have none.
 
@@ -134,9 +143,12 @@ class CompressionRun:
             return None
         # First the hidden states: they require more of the teacher than its logits do.
         hidden = self._hidden_states(run.teacher.hidden_states) if run.teacher.hidden_states else None
+        examples = self.taught.examples
+        if not run.teacher.learns_outputs:
+            return DistillationLoss({}, {}, (), run.teacher.temperature, run.teacher.alpha, hidden)
         logits = self.cache.tensors("logits", self.keys.logits, self._teacher_logits)
         if run.named_teacher is not None:
-            failure = check_teacher(logits, run.objective, run.train, class_names(run.config))
+            failure = check_teacher(logits, run.objective, examples, class_names(run.config))
             self.notes.add(*[note_on(failure, "the teacher")] if failure else [])
             if run.value_head is not None:  # its own dense model is read standardised
                 scale, outputs = run.value_head.scale, run.objective.outputs
@@ -315,7 +327,7 @@ class CompressionRun:
         trainer = Trainer(
             model=model,
             optimizer=build_optimizer(model, settings, masks, loaded.new),
-            examples=run.train,
+            examples=run.train if masks is None else self.taught.examples,
             loss=loss if head is None else StandardisedLoss(loss, head.scale),
             settings=settings,
             curve=curve,
@@ -364,10 +376,10 @@ class CompressionRun:
     def _teacher_logits(self) -> dict[str, Tensor]:
         run = self.resolved
         if run.named_teacher is None:
-            teacher, examples = self._train_dense().loaded, run.train
+            teacher, examples = self._train_dense().loaded, self.taught.examples
         else:
-            teacher, examples = load_for_logits(run.named_teacher, run, self.cache)
-        which = trained_on(run.train.lengths, run.settings.batch_size, run.spec.seed, run.total_steps)
+            teacher, examples = load_for_logits(run.named_teacher, run, self.cache, self.taught)
+        which = trained_on(self.taught.examples.lengths, run.settings.batch_size, run.spec.seed, run.total_steps)
         model, outputs = teacher.model.to(run.device), run.objective.outputs
         own_head = run.value_head if run.named_teacher is None else None
         scale = nullcontext() if own_head is None else own_head.standardised(model)

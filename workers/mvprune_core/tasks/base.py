@@ -18,7 +18,7 @@ from mvprune.data.kinds.base import Task, TaskData
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.group import ALONE, Group
 from mvprune_core.base.interruption import check_stop
-from mvprune_core.tasks.batching import Examples, Indices, evaluation_batches
+from mvprune_core.tasks.batching import Examples, Indices, Sources, evaluation_batches
 from mvprune_core.tasks.chance import SanityFailure
 from mvprune_core.tasks.classes import model_classes
 from mvprune_core.tasks.label_scale import LabelScale
@@ -130,6 +130,30 @@ class Objective(ABC):
         Labels of tokens are among the inputs, and the loss is then a mean over them (see `Examples.per_token`). Other
         labels are targets.
         """
+
+    def sources(self, tokenizer: Any, config: Any, max_length: int, which: Indices) -> Sources:
+        """What a teacher reads to write the targets of training examples, where the kind `writes`.
+
+        Args:
+            tokenizer, config: of the teacher.
+            max_length: tokens that it reads, or that a decoder reads and writes.
+            which: indices of the examples, shape (examples,).
+        """
+        raise NotImplementedError(f"{type(self).__name__} writes no text")
+
+    def with_targets(self, which: Indices, texts: Sequence[str]) -> Self:
+        """The objective whose training examples are those with some indices, with these texts as their targets; where
+        a text is empty, with their own."""
+        raise NotImplementedError(f"{type(self).__name__} writes no text")
+
+    def flaw_of_targets(self) -> str:
+        """Why a teacher cannot write the targets of the training examples, as the end of a sentence; "" where it
+        can."""
+        return ""
+
+    def longest_output(self, config: Any, max_length: int) -> int:
+        """Tokens of an example that a model with this config has an output for, at most."""
+        return max_length
 
     def shortened(self, count: int) -> Self:
         """The objective with so many of its validation examples, fewer than it has, for evaluations on the way."""

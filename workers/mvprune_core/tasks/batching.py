@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -163,6 +164,18 @@ class Examples:
 
     def _filler(self, name: str) -> int:
         return {"input_ids": self.pad_token, DECODER_IDS: self.pad_token, "labels": IGNORED}.get(name, 0)
+
+
+class Sources(NamedTuple):
+    """What a model reads to write texts.
+
+    Attributes:
+        examples: with their tokenizer; those of a decoder padded on the left, as the text goes on at the right.
+        settings: of `generate`, in place of those of the model.
+    """
+
+    examples: Examples
+    settings: Mapping[str, Any] = MappingProxyType({})
 
 
 def output_mask(batch: Mapping[str, Tensor]) -> Tensor:

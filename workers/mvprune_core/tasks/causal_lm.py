@@ -20,7 +20,7 @@ message, the answer as the assistant's; without a template a line end separates 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,7 +31,7 @@ from torch import nn
 from mvprune.data.kinds.base import Task
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.tasks.base import Field
-from mvprune_core.tasks.batching import IGNORED, Examples, pad_token, tokenize
+from mvprune_core.tasks.batching import IGNORED, Examples, Indices, Sources, pad_token, tokenize
 from mvprune_core.tasks.language import LanguageModelling
 from mvprune_core.tasks.losses import Loss, NextTokenCrossEntropy
 from mvprune_core.tasks.outputs import DistilledOutput, VocabularyLogits
@@ -100,6 +100,28 @@ class CausalLanguageModelling(LanguageModelling):
             block = slice(start, start + max_length)
             _append(inputs, ids[block], labels[block].copy())
         return Examples(inputs, {}, pad_token(tokenizer))
+
+    def flaw_of_targets(self) -> str:
+        if self.data.train_answers:
+            return ""
+        return "for plain texts, which have no targets, got true; give prompts and answers (text_pair_column)"
+
+    def sources(self, tokenizer: Any, config: Any, max_length: int, which: Indices) -> Sources:
+        """Prompts. An answer gets as many tokens as the longest one of the data, but at most half of `max_length`; the
+        prompt gets the others."""
+        end = _checked_end(tokenizer, max_length)
+        answers = [*tokenize(tokenizer, self.data.train_answers, None, add_special_tokens=False, verbose=False)]
+        longest = 1 + max(len(row) for some in answers for row in some["input_ids"])
+        room = min(longest, max_length // 2)
+        prompts = [prompt_ids(tokenizer, self.data.train[index])[room - max_length :] for index in which]
+        rows = [np.array(prompt, np.int32) for prompt in prompts]
+        examples = Examples({"input_ids": rows}, {}, pad_token(tokenizer), padding_side="left", tokenizer=tokenizer)
+        return Sources(examples, {"max_new_tokens": room, "eos_token_id": end, "pad_token_id": examples.pad_token})
+
+    def with_targets(self, which: Indices, texts: Sequence[str]) -> CausalLanguageModelling:
+        answers = tuple(text or self.data.train_answers[index] for index, text in zip(which, texts, strict=True))
+        prompts = tuple(self.data.train[index] for index in which)
+        return replace(self, data=replace(self.data, train=prompts, train_answers=answers))
 
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         if self.data.validation_answers:

@@ -25,14 +25,13 @@ from mvprune.data.kinds.base import Task
 from mvprune.data.loading import TextPairs, TextToTextData
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.group import ALONE, Group
-from mvprune_core.tasks.base import Field, Objective, in_batches
-from mvprune_core.tasks.batching import DECODER_IDS, Examples, Indices, pad_token, tokenize
+from mvprune_core.tasks.base import Field, Objective
+from mvprune_core.tasks.batching import DECODER_IDS, Examples, Indices, Sources, pad_token, tokenize
+from mvprune_core.tasks.generation import write_texts
 from mvprune_core.tasks.losses import CrossEntropy, Loss
 from mvprune_core.tasks.outputs import DistilledOutput, VocabularyLogits
 from mvprune_core.tasks.resampling import SampleMetric
 from mvprune_core.tasks.written import Bleu, Rouge, Written
-
-_LANES = 16  # texts that are written at a time; a beam is one
 
 _GIVEN = ("num_beams", "length_penalty", "no_repeat_ngram_size")
 _START = "decoder_start_token_id"
@@ -132,17 +131,20 @@ class TextToText(Objective):
 
     def predict(self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE) -> list[str]:
         """What the model writes for each example."""
-        writer: Any = model.eval()
-        size = max(1, _LANES // (writer.generation_config.num_beams or 1))
-        written = [""] * len(examples)
+        return write_texts(model, Sources(examples), device, group)
 
-        def write(indices: Indices) -> list[str]:
-            return _written(writer, examples, indices, device)
+    def sources(self, tokenizer: Any, config: Any, max_length: int, which: Indices) -> Sources:
+        some = TextPairs(tuple(self.data.train.sources[index] for index in which))
+        return Sources(self._examples(some, tokenizer, config, max_length))
 
-        for indices, texts in in_batches(examples, write, batch_size=size, group=group):
-            for index, text in zip(indices, texts, strict=True):
-                written[index] = text
-        return written
+    def with_targets(self, which: Indices, texts: Sequence[str]) -> TextToText:
+        pairs = self.data.train
+        targets = tuple((text or pairs.targets[index][0],) for index, text in zip(which, texts, strict=True))
+        some = TextPairs(tuple(pairs.sources[index] for index in which), targets)
+        return replace(self, data=replace(self.data, train=some))
+
+    def longest_output(self, config: Any, max_length: int) -> int:
+        return self._target_length(config)
 
     def shortened(self, count: int) -> TextToText:
         pairs = self.data.validation
@@ -191,14 +193,6 @@ def shifted(labels: Ids, config: Any) -> Ids:
     is the last of them, the language."""
     start = labels[-1] if config.model_type == "mbart" else np.int32(getattr(config, _START))
     return np.concatenate([[start], labels[:-1]]).astype(np.int32)
-
-
-def _written(model: Any, examples: Examples, indices: Indices, device: torch.device) -> list[str]:
-    batch = examples.batch(indices, device)
-    with torch.inference_mode():
-        ids = model.generate(batch["input_ids"], attention_mask=batch["attention_mask"], do_sample=False)
-    texts = examples.tokenizer.batch_decode(ids, skip_special_tokens=True)
-    return [text.strip() for text in texts]
 
 
 def _short(text: str) -> str:

@@ -51,6 +51,10 @@ class Teacher:
             to their size; see `HiddenStates`). Above 0, the teacher must have the student's architecture, size and
             tokenizer, and every step runs a forward pass of the teacher. None: 1 if the teacher is the dense baseline,
             this run's own or a `SharedBaseline`, and the run takes at least five epochs, else 0.
+        writes_targets: the teacher writes the training targets, by the settings of its generation and without sampling,
+            and the student learns these in place of the given ones (sequence-level distillation, Kim and Rush 2016,
+            https://aclanthology.org/D16-1139, section 3.2). For summarization, translation, and causal-lm with prompts
+            and answers. With alpha 0 that is all that is learned of the teacher, which may then have other tokens.
 
     Raises:
         ValueError: an option out of range.
@@ -61,6 +65,12 @@ class Teacher:
     temperature: float = 2.0
     alpha: float = 0.9
     hidden_states: float | None = None
+    writes_targets: bool = False
+
+    @property
+    def learns_outputs(self) -> bool:
+        """Whether the student learns what the teacher predicts, and not only what it writes."""
+        return self.alpha > 0 or not self.writes_targets
 
     def __post_init__(self) -> None:
         refuse(value_problems({name: value for name, value in given_fields(self).items() if name in _WEIGHTS}))
@@ -143,7 +153,7 @@ class DistillationLoss:
         logits: by the names of `DistilledOutput.stored`: the rows of all examples, concatenated. An example has one
             row of logits over classes, or one for each of its tokens; no row if the teacher did not read it.
         starts: by output name: the first row of each example, shape (examples + 1,).
-        outputs: the model's outputs that are learned from.
+        outputs: the model's outputs that are learned from; () where it is only what the teacher wrote.
         temperature, alpha: see `Teacher`.
         hidden: the loss on hidden states, if they are matched.
     """
@@ -185,10 +195,11 @@ class DistillationLoss:
             indices: indices of the batch's examples, shape (batch,).
             share: weight of this batch in the batch of the optimizer step, for the teacher's terms.
         """
-        terms = [
-            self._logits_loss(each, output[each.name].float(), output_mask(inputs), indices) for each in self.outputs
-        ]
-        loss = (1 - self.alpha) * on_labels + self.alpha * torch.stack(terms).mean() * share
+        loss = (1 - self.alpha) * on_labels
+        if self.outputs:
+            attended = output_mask(inputs)
+            terms = [self._logits_loss(each, output[each.name].float(), attended, indices) for each in self.outputs]
+            loss = loss + self.alpha * torch.stack(terms).mean() * share
         return loss if self.hidden is None else loss + self.hidden.loss(output, inputs) * share
 
     def _logits_loss(self, which: DistilledOutput, student: Tensor, attended: Tensor, indices: Indices) -> Tensor:
@@ -206,8 +217,8 @@ class DistillationLoss:
         return which.compared(student[:, :longest], teacher, attended[:, :longest].bool(), self.temperature)
 
 
-def check_stored(examples: Examples, which: Indices, outputs: Sequence[DistilledOutput]) -> None:
-    """Checks that what is stored of a teacher's logits over the tokens of some examples has a bounded size.
+def check_stored(tokens: int, outputs: Sequence[DistilledOutput], remedy: str) -> None:
+    """Checks that what is stored of a teacher's logits over so many tokens has a bounded size.
 
     A teacher in each step would need no store, but makes every step take a third longer, and more memory on the
     device; so a run says before it begins that it asks for too much.
@@ -215,12 +226,11 @@ def check_stored(examples: Examples, which: Indices, outputs: Sequence[Distilled
     Raises:
         ValueError: it has not.
     """
-    tokens = int(examples.output_lengths[which].sum())
     size = sum(each.bytes_per_token for each in outputs) * tokens
     if size > MOST_STORED:
         raise ValueError(
             f"teacher must be none for a run over so many tokens: at most {MOST_STORED >> 30} GiB of its probabilities "
-            f"are stored, and {tokens:,} tokens have {size / 2**30:.1f}; take fewer steps, fewer texts, or no teacher"
+            f"are stored, and {tokens:,} tokens have {size / 2**30:.1f}; take {remedy}"
         )
 
 

@@ -26,6 +26,7 @@ class CausalLM(OfPassages):
     pipeline: ClassVar[str] = "text-generation"
     columns: ClassVar[tuple[str, ...]] = ("text", "text_pair")
     min_tokens: ClassVar[int] = 2  # one to predict, from one before it
+    options: ClassVar[frozenset[str]] = frozenset({"teacher_writes_targets"})  # with answers
 
     def read_table(self, table: Table, columns: Columns) -> Passages:
         """The texts in one column, or the prompts and answers in two: where a second column is named, or where none is

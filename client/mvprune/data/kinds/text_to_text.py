@@ -78,7 +78,7 @@ class TextToText(Kind[ReadPairs]):
     predicts_tokens: ClassVar[bool] = True
     options: ClassVar[frozenset[str]] = frozenset(
         {"max_target_length", "source_prefix", "num_beams", "length_penalty", "no_repeat_ngram_size"}
-        | {"evaluated_examples"}
+        | {"evaluated_examples", "teacher_writes_targets"}
     )
 
     def read_table(self, table: Table, columns: Columns) -> ReadPairs:

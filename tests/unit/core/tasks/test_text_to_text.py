@@ -260,6 +260,19 @@ def test_a_shared_dense_model_has_written_too(folder: Callable[..., Path]) -> No
 
 
 @pytest.mark.slow
+def test_runs_with_other_options_of_the_kind_have_other_dense_models(
+    folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, training = folder(encoder_decoder("bart")), replace(LEARNED, max_steps=3)
+    options: dict[str, Any] = {"density": 0.5, "training": training, "method": "magnitude", "cache": tmp_path / "cache"}
+    seen = []
+    for given in ({}, {"source_prefix": "good "}, {"max_target_length": 6}, {"num_beams": 2}, {}):
+        seen.append(StopIn("", 1))
+        compress(path, text_data(), callback=seen[-1], **options, **given)
+    assert ["dense" in one.seen for one in seen] == [True, True, True, True, False]
+
+
+@pytest.mark.slow
 def test_stops_change_nothing(folder: Callable[..., Path], tmp_path: Path) -> None:
     options: dict[str, Any] = {"density": 0.4, "method": "soft_movement", "max_target_length": 6}
     options |= {"training": replace(LEARNED, max_steps=20), "teacher": Teacher(hidden_states=1.0)}

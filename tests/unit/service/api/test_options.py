@@ -274,6 +274,12 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"teacher": {"train": False}}, "teacher.train", "false", "true or unset"),
     ({"teacher": {"none": False}}, "teacher.none", "false", "true or unset"),
     ({"teacher": {"none": True, "alpha": 0.5}}, "teacher.alpha", "0.5", "unset without a teacher"),
+    (
+        {"teacher": {"writes_targets": True}},
+        "teacher.writes_targets",
+        "'true'",
+        "an option of summarization, causal-lm, translation",
+    ),
     ({"teacher": {"revision": "x"}}, "teacher.revision", "x", "unset without a model of the hub"),
     ({"teacher": {"model": ""}}, "teacher.model", "empty", ""),
     ({"teacher": {"model": "server:/etc"}}, "teacher.model", "server:/etc", "in one of the allowed folders"),

@@ -101,6 +101,22 @@ def test_phases_have_epochs_where_the_rows_are_not_known() -> None:
         assert {phase.steps for phase in checker.outlook.phases} <= {0, 9}
 
 
+@pytest.mark.parametrize(
+    ("teacher", "phases"),
+    [
+        ({}, ["dense", "evaluating", "writing", "teaching", "pruning", "evaluating"]),
+        ({"alpha": 0}, ["dense", "evaluating", "writing", "pruning", "evaluating"]),
+        ({"model": "org/t"}, ["writing", "teaching", "dense", "evaluating", "pruning", "evaluating"]),
+    ],
+)
+def test_a_teacher_writes_before_it_predicts(teacher: dict[str, Any], phases: list[str]) -> None:
+    spec: dict[str, Any] = {"model": "facebook/bart-base", "task": "xsum", "target_density": 0.1, "movement": {}}
+    spec |= {"teacher": {"writes_targets": True, **teacher}, "training": {"max_steps": 10, "batch_size": 4}}
+    checker = Checker(job_pb2.Job(spec=job_pb2.CompressionSpec(**spec)), "", Roots())
+    checker.check()
+    assert [phase.name for phase in checker.outlook.phases] == [*phases, "uploading"]
+
+
 def checked(
     tiny: Tiny, dataset: dict[str, str], data: Path | None = None, task: str = "text-classification"
 ) -> Checker:
