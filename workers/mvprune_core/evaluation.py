@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,13 +16,14 @@ from mvprune.runtime import Used, used
 from mvprune.runtime.kernel import Activations
 from mvprune.runtime.rounding import int8_simulated
 from mvprune_core.base.errors import CompressionError
-from mvprune_core.models.artifact_loading import Opened, Runtime, open_artifact
+from mvprune_core.models.artifact_loading import Opened, Runtime, check_entailment, open_artifact
 from mvprune_core.models.forward import padding_side
-from mvprune_core.tasks import TaskData, measured_by, objective_for, objective_of_kind
+from mvprune_core.tasks import Objective, TaskData, measured_by, objective_for
 from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.metrics import import_packages
 from mvprune_core.tasks.probes import probes
 from mvprune_core.tasks.sources import load_task
+from mvprune_core.tasks.zero_shot import Hypotheses
 
 
 class CannotEvaluate(ValueError):
@@ -65,6 +67,7 @@ def evaluate(
     base: str | Path | None = None,
     runtime: Runtime = "dense",
     activations: Activations | None = None,
+    hypotheses: Hypotheses | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluated:
     """Evaluates an artifact as `compress` did when it made it: the same data gives the same metrics.
@@ -79,6 +82,7 @@ def evaluate(
         runtime: dense, on a GPU where there is one, or sparse, see `mvprune.load`.
         activations: int8: of the sparse runtime in the layers that are faster so; simulated in all layers of the dense
             one, as when the artifact was made. None: what the manifest says.
+        hypotheses: the labels of texts that a model of natural language inference chooses from; None: its own classes.
         progress: receives the number of inputs done and of all inputs.
 
     Raises:
@@ -87,18 +91,20 @@ def evaluate(
     """
     opened = open_artifact(directory, task=task, base=base, runtime=runtime, activations=activations)
     try:
-        found = measured_by(_data(opened, data, columns), opened.task.primary_metric)
-        import_packages(objective_of_kind(opened.task.kind).imports)
-        metrics = _measure(opened, found, runtime, progress)
+        objective = _objective(opened, data, columns, hypotheses)
+        import_packages(objective.imports)
+        metrics = _measure(opened, objective, runtime, progress)
     except (DataError, CompressionError) as error:
         raise CannotEvaluate(str(error)) from error
     runs = used(opened.loaded.model, runtime, opened.activations)
     if runtime == "dense":
         runs = replace(runs, activations=opened.activations)
-    recorded = {name: opened.manifest.metrics.get(f"eval/{name}") for name in metrics}
+    found: Any = objective.data
+    of_manifest = opened.manifest.metrics if hypotheses is None else {}
+    recorded = {name: of_manifest.get(f"eval/{name}") for name in metrics}
     return Evaluated(
         manifest=opened.manifest,
-        task=opened.task.name,
+        task=found.task.name,
         runtime=runtime,
         activations=runs.activations,
         rows=len(found.validation),
@@ -119,6 +125,21 @@ def _notes_on_activations(own: Activations, runs: Used) -> tuple[str, ...]:
     return (f"activations are {runs.activations}{simulated}{of_manifest}",)
 
 
+def _objective(opened: Opened, path: str | Path | None, columns: Columns, hypotheses: Hypotheses | None) -> Objective:
+    if hypotheses is None:
+        data = measured_by(_data(opened, path, columns), opened.task.primary_metric)
+        objective = objective_for(data, opened.manifest.spec)
+        try:
+            objective.class_order(opened.loaded.config)
+        except ValueError as error:
+            raise CannotEvaluate(str(error)) from error
+        return objective
+    if path is None:
+        raise CannotEvaluate("labels to choose from need a file to evaluate on (--data)")
+    check_entailment(opened)
+    return hypotheses.objective(load_validation(hypotheses.task, Path(path), hypotheses.labels, columns))
+
+
 def _data(opened: Opened, path: str | Path | None, columns: Columns) -> TaskData:
     if path is not None:
         return load_validation(opened.task, Path(path), opened.labels, columns)
@@ -127,12 +148,10 @@ def _data(opened: Opened, path: str | Path | None, columns: Columns) -> TaskData
     return load_task(opened.task.name, columns=columns)
 
 
-def _measure(opened: Opened, data: TaskData, runtime: str, progress: Callable[[int, int], None]) -> dict[str, float]:
-    objective, model = objective_for(data, opened.manifest.spec), opened.loaded.model
-    try:
-        objective.class_order(opened.loaded.config)
-    except ValueError as error:
-        raise CannotEvaluate(str(error)) from error
+def _measure(
+    opened: Opened, objective: Objective, runtime: str, progress: Callable[[int, int], None]
+) -> dict[str, float]:
+    model = opened.loaded.model
     examples = objective.validation_examples(opened.loaded.tokenizer, opened.loaded.config, opened.max_length)
     side = padding_side(model, (examples, probes(opened.loaded.tokenizer, opened.max_length)))
     examples = replace(examples, padding_side=side)

@@ -14,13 +14,14 @@ from mvprune.data.loading import DataError
 from mvprune.runtime.kernel import Activations
 from mvprune.serving.writing import PromptRefused, Wanted
 from mvprune_core.base.errors import CompressionError
-from mvprune_core.models.artifact_loading import Opened, Runtime, open_artifact
+from mvprune_core.models.artifact_loading import Opened, Runtime, check_entailment, open_artifact
 from mvprune_core.models.forward import padding_side
 from mvprune_core.models.writing import Writer
 from mvprune_core.tasks import Objective, objective_of_kind
 from mvprune_core.tasks.base import Field, Input
 from mvprune_core.tasks.batching import Examples, Side
 from mvprune_core.tasks.probes import probes
+from mvprune_core.tasks.zero_shot import Hypotheses
 
 _CPU = torch.device("cpu")
 
@@ -34,11 +35,13 @@ class Predictor:
         writer: what writes the answers, where they are texts that the model writes; else None.
     """
 
-    def __init__(self, opened: Opened) -> None:
-        self.opened = opened
+    def __init__(self, opened: Opened, hypotheses: Hypotheses | None = None) -> None:
+        self.opened, self._hypotheses = opened, hypotheses
         task = opened.task
         self._kind = objective_of_kind(task.kind)
-        self.fields = self._kind.fields(task)
+        if hypotheses is not None:
+            check_entailment(opened)
+        self.fields = self._kind.fields(task) if hypotheses is None else (Field("text"),)
         if not self.fields:
             raise ArtifactError(
                 f"the artifact is for {task.kind.name}, task {task.name}: such a model is the start of another "
@@ -60,13 +63,18 @@ class Predictor:
         base: str | Path | None = None,
         runtime: Runtime = "dense",
         activations: Activations | None = None,
+        hypotheses: Hypotheses | None = None,
     ) -> Predictor:
         """A predictor of an artifact; see `open_artifact`.
+
+        Args:
+            directory, base, runtime, activations: see there.
+            hypotheses: the labels that a model of natural language inference chooses from; None: its own classes.
 
         Raises:
             ArtifactError: the artifact is not valid, or is for a task without answers (masked-lm).
         """
-        return cls(open_artifact(directory, base=base, runtime=runtime, activations=activations))
+        return cls(open_artifact(directory, base=base, runtime=runtime, activations=activations), hypotheses)
 
     def predict(self, inputs: Sequence[Input]) -> list[dict[str, Any]]:
         """One answer for each input.
@@ -105,6 +113,8 @@ class Predictor:
         return answers
 
     def _objective(self, inputs: Sequence[Input]) -> Objective:
+        if self._hypotheses is not None:
+            return self._hypotheses.of_inputs(inputs)
         return self._kind.of_inputs(self.opened.task, self.opened.labels, inputs)
 
     def _examples(self, objective: Objective) -> Examples:

@@ -19,7 +19,7 @@ from mvprune_core.base.hub import first_line
 from mvprune_core.models.forward import without_batch_effects
 from mvprune_core.models.loading import Loaded, fit_tokenizer, longest_input, quiet
 from mvprune_core.tasks import objective_of_kind
-from mvprune_core.tasks.classes import class_names
+from mvprune_core.tasks.classes import class_names, entailment
 
 Runtime = Literal["dense", "sparse"]
 
@@ -86,6 +86,18 @@ def open_artifact(
     loaded = Loaded(model, _tokenizer(directory, model), fine_tuned=True)
     length = longest_input(loaded, _max_length(manifest, known))
     return Opened(manifest, known, loaded, labels, length, activations or manifest.activations)
+
+
+def check_entailment(opened: Opened) -> None:
+    """Raises ArtifactError, unless the model says whether a text entails another one."""
+    try:
+        if not _has_head(opened.loaded.model, "SequenceClassification"):
+            raise ValueError(
+                f"the model must be one of natural language inference, got one for {opened.task.kind.name}"
+            )
+        entailment(opened.loaded.config)
+    except ValueError as error:
+        raise ArtifactError(str(error)) from error
 
 
 def _has_head(model: Any, head: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mvprune.common.excerpts import listed
 from mvprune.data.reading import plain_label
 from mvprune_core.tasks.batching import Indices
 
@@ -63,6 +64,20 @@ def model_classes(config: Any, names: Sequence[str]) -> Indices:
 def class_names(config: Any) -> list[str]:
     """The names of a model's classes, in the order of its logits."""
     return [str(config.id2label[index]) for index in sorted(config.id2label)]
+
+
+def entailment(config: Any) -> int:
+    """The number of the class that says that a text entails another one, found by its name.
+
+    Raises:
+        ValueError: no class, or more than one, is called so.
+    """
+    names = {number: str(name) for number, name in config.id2label.items()}
+    found = [number for number, name in names.items() if name.strip().casefold().startswith("entail")]
+    if len(found) != 1:
+        rule = "must have one class called entailment, as models of natural language inference have"
+        raise ValueError(f"the model {rule}, got {listed([names[number] for number in sorted(names)])}")
+    return int(found[0])
 
 
 def _by_name(names: Sequence[str], known: Sequence[str]) -> Indices | None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune.cli.shared.artifacts import add_runtime, artifact_parser, fetched
+from mvprune.cli.shared.artifacts import add_hypotheses, add_runtime, artifact_parser, fetched
 from mvprune.cli.shared.errors import LocalRefusal
 from mvprune.cli.shared.live import live
 from mvprune.cli.shared.local import refusals
@@ -15,6 +15,7 @@ from mvprune.cli.shared.options import Parser
 from mvprune.cli.shared.output import answer, print_fields, print_table
 from mvprune.cli.shared.types import path, positive_number
 from mvprune.common.threads import SPIN
+from mvprune_workers.commands.zero_shot import hypotheses_of
 
 if TYPE_CHECKING:
     from mvprune_core.evaluation import Evaluated
@@ -45,6 +46,7 @@ def evaluate_command(argv: Sequence[str]) -> None:
                     base=args.base,
                     runtime=args.runtime,
                     activations=args.activations,
+                    hypotheses=hypotheses_of(args),
                     progress=progress.inputs,
                 )
         except CannotEvaluate as error:
@@ -65,6 +67,7 @@ def _parser() -> Parser:
     parser.add_argument("--label-column", metavar="NAME", help="column of the label")
     parser.add_argument("--source-column", metavar="NAME", help="column of the text that is read")
     parser.add_argument("--target-column", metavar="NAME", help="column of the text that is to be written from it")
+    add_hypotheses(parser)
     add_runtime(parser, "dense")
     parser.add_argument("--threads", type=positive_number, metavar="N", help="default: as many as torch takes")
     return parser

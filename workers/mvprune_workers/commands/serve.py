@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune.cli.shared.artifacts import add_runtime, artifact_parser, fetched
+from mvprune.cli.shared.artifacts import add_hypotheses, add_runtime, artifact_parser, fetched
 from mvprune.cli.shared.errors import LocalRefusal
 from mvprune.cli.shared.exit import ExitCode
 from mvprune.cli.shared.local import refusals
@@ -21,6 +21,7 @@ from mvprune.common.threads import SPIN
 from mvprune.common.units import percent
 from mvprune.serving.writing import MAX_NEW_TOKENS, MAX_SECONDS
 from mvprune.sources.schemes import SERVER, UPLOAD
+from mvprune_workers.commands.zero_shot import hypotheses_of
 
 if TYPE_CHECKING:
     from mvprune.runtime import Used
@@ -73,7 +74,11 @@ def serve_command(argv: Sequence[str]) -> int:
             warnings.simplefilter("ignore", said_below)
         with fetched(args) as source:
             predictor = Predictor.open(
-                source.folder, base=args.base, runtime=args.runtime, activations=args.activations
+                source.folder,
+                base=args.base,
+                runtime=args.runtime,
+                activations=args.activations,
+                hypotheses=hypotheses_of(args),
             )
         predictor.predict([{field.name: "a" for field in predictor.fields}])  # the first one is slow
         opened = predictor.opened
@@ -136,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a name that clients may call the server by, besides its addresses and localhost; may be repeated",
     )
     add_runtime(parser, "sparse")
+    add_hypotheses(parser)
     parser.add_argument("--threads", type=positive_number, metavar="N", help="default: as many as torch takes")
     limits = parser.add_argument_group("limits")
     limits.add_argument(

@@ -72,6 +72,20 @@ def add_activations(parser: Parser) -> None:
     )
 
 
+def add_hypotheses(parser: Parser) -> None:
+    """--candidate-labels and --hypothesis-template."""
+    group = parser.add_argument_group("zero-shot classification, by a model of natural language inference")
+    group.add_argument(
+        "--candidate-labels",
+        type=lambda text: tuple(label.strip() for label in text.split(",")),
+        metavar="A,B,...",
+        help="labels to choose from, in place of the model's classes",
+    )
+    group.add_argument(
+        "--hypothesis-template", metavar="TEXT", help="with {} in the place of a label; default: 'This example is {}.'"
+    )
+
+
 def add_runtime(parser: Parser, default: str) -> None:
     """The options for the runtime."""
     names = ("dense", "sparse")
