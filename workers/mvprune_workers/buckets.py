@@ -19,7 +19,7 @@ _CHUNK = 8 << 20
 
 def fetch_model(path: BucketPath, cache: Path) -> Path:
     """The folder with a model's files. Raises InvalidReference, StoreUnavailable, OSError."""
-    return _fetch(path, cache, lambda key: "/" not in key and is_sent(key), "")
+    return _fetch(path, cache, is_sent, "")
 
 
 def fetch_file(path: BucketPath, cache: Path) -> Path:
@@ -47,7 +47,9 @@ def _fetch(path: BucketPath, cache: Path, wanted: Callable[[str], bool], prefix:
 
 def _copy(store: BlobStore, entries: list[Entry], folder: Path) -> None:
     for entry in entries:
-        _copy_object(store, entry, folder / entry.key)
+        target = folder / entry.key
+        target.parent.mkdir(exist_ok=True)
+        _copy_object(store, entry, target)
 
 
 def _copy_object(store: BlobStore, entry: Entry, target: Path) -> None:

@@ -55,6 +55,7 @@ def _copy(reference: Reference, files: list[File], keys: Mapping[str, str], stor
     """Goes on after a bad chunk, so that all are known at once."""
     bad: dict[str, str] = {}  # what is wrong, by the chunk's SHA-256
     for file in files:
+        (folder / file.path).parent.mkdir(exist_ok=True)
         with (folder / file.path).open("xb") as target:
             for sha256, size in zip(file.chunks, file.sizes(), strict=True):
                 content = _chunk(keys.get(sha256, ""), size, store)

@@ -20,6 +20,7 @@ from mvprune.artifact.files import read_limited
 from mvprune.artifact.generation import write_generation
 from mvprune.artifact.header import ELEMENTS_ALWAYS, VERSION
 from mvprune.artifact.structures import shrink_to
+from mvprune.artifact.vectors import write_vectors
 from mvprune.common.strictjson import InvalidJson, parse_json
 from mvprune.sources.model_config import CONFIG_FILE
 from mvprune.sources.references import InvalidReference
@@ -35,7 +36,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def write_description(folder: Path, model: Any, tokenizer: Any) -> None:
-    """Writes config.json, the tokenizer and the settings of generation of an artifact.
+    """Writes config.json, the tokenizer and the settings of generation, or of the vectors, of an artifact.
 
     Raises:
         ArtifactError: the model is not the one that config.json describes. Whatever transformers raises on a
@@ -48,6 +49,7 @@ def write_description(folder: Path, model: Any, tokenizer: Any) -> None:
     tokenizer.save_pretrained(folder)
     compact_json(folder / TOKENIZER_FILE)
     write_generation(folder, model)
+    write_vectors(folder, model)
 
 
 def description(model: Any) -> dict[str, Any]:

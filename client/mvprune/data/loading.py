@@ -10,6 +10,7 @@ from types import MappingProxyType
 from mvprune.data.columns import FOUND_BY_NAME, Columns
 from mvprune.data.kinds.base import Task, TaskData
 from mvprune.data.kinds.classification.labelled import ClassificationData, Split
+from mvprune.data.kinds.embedding.texts import EmbeddingData
 from mvprune.data.kinds.passages import PassageData
 from mvprune.data.kinds.question_answering import Question, QuestionAnsweringData
 from mvprune.data.kinds.text_to_text import TextPairs, TextToTextData
@@ -22,6 +23,7 @@ __all__ = [
     "ClassificationData",
     "Columns",
     "DataError",
+    "EmbeddingData",
     "PassageData",
     "Question",
     "QuestionAnsweringData",

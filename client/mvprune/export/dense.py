@@ -11,6 +11,7 @@ import transformers
 
 from mvprune.artifact.model import load
 from mvprune.artifact.structures import restore_shapes
+from mvprune.artifact.vectors import write_vectors
 from mvprune.export.written import Written
 
 
@@ -23,6 +24,7 @@ def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Ca
     on_progress("writing model.safetensors")
     with _without_bars():
         model.save_pretrained(folder)
+    write_vectors(folder, model)
     return Written(notes=tuple(notes))
 
 

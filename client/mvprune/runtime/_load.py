@@ -11,6 +11,7 @@ import transformers
 
 from mvprune import artifact
 from mvprune.artifact import Base, read_manifest, zeros
+from mvprune.runtime._encode import add_encode
 from mvprune.runtime._optimize import Replacement, check_activations
 from mvprune.runtime.kernel import Activations
 
@@ -26,6 +27,9 @@ def load(
     keep_zeros: bool = False,
 ) -> transformers.PreTrainedModel:
     """Verifies an artifact and builds its model: a plain transformers model, dense, fp32, in evaluation mode.
+
+    A model of vectors (`--task embedding`, `retrieval`, `sentence-similarity`) has `encode` too: vectors of texts, see
+    `mvprune.runtime._encode.Encoder`.
 
     Nothing is downloaded and no code of the artifact is run; torch's random state is left as it was.
 
@@ -60,10 +64,13 @@ def load(
             raise ValueError("keep_zeros must be False with runtime='sparse', which is for inference, got True")
         if activations is None and own != "fp32":
             log.info("%s: activations are %s, as its manifest says; activations='fp32' is exact", directory, own)
-        return artifact.load(directory, base, replacement=partial(Replacement, activations=activations or own))
+        fast = artifact.load(directory, base, replacement=partial(Replacement, activations=activations or own))
+        add_encode(fast, Path(directory))
+        return fast
     if own != "fp32":
         log.info("%s: its metrics are those of %s activations, and runtime='dense' has fp32", directory, own)
     model = artifact.load(directory, base)
+    add_encode(model, Path(directory))
     if keep_zeros:
         zeros.keep_zeros(model)
     else:

@@ -1,4 +1,4 @@
-"""The HTTP application: POST /predict, GET /health, GET /, and what writes text."""
+"""The HTTP application: POST /predict, GET /health, GET /, and what writes text or gives vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from mvprune.serving import generate, openai
+from mvprune.serving import embed, generate, openai
 from mvprune.serving.batching import Batcher, Predictor
 from mvprune.serving.errors import handlers
 from mvprune.serving.events import unless_gone
@@ -35,6 +35,7 @@ def application(
     limits: Limits,
     host_names: Sequence[str] = (),
     writer: Writer | None = None,
+    width: int = 0,
 ) -> Starlette:
     """The application over a model that is loaded. Where the model stops, its `state.failed` becomes True. Its
     `state.end` ends the texts that are being written.
@@ -45,10 +46,12 @@ def application(
             `model` is the name of the model for clients of OpenAI's API.
         limits: limits of requests.
         host_names: names by which clients may call the server, besides addresses and localhost.
+        width: numbers of a vector, where the answers are vectors of texts; else 0.
         writer: what answers in place of the predictor, if the answers are texts that the model writes.
     """
     generations = writer and Generations(writer, limits)
-    answering = generations or Batcher(predictor, limits.max_batch, limits.max_waiting)
+    batcher = Batcher(predictor, limits.max_batch, limits.max_waiting)
+    answering = generations or batcher
     model: asyncio.Task[None]
 
     runtime = {name: description[name] for name in _RUNTIME if name in description}
@@ -86,6 +89,8 @@ def application(
     if writer and generations:
         routes += generate.routes(generations, limits)
         routes += openai.routes(writer, generations, limits, str(description["model"]))
+    if width:
+        routes += embed.routes(batcher, limits, str(description["model"]), width)
     made = Starlette(
         routes=routes,
         exception_handlers=handlers([route.path for route in routes]),

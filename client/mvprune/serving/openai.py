@@ -83,16 +83,22 @@ _COMPLETION = _Form("prompt", "text_completion", "text_completion", "cmpl")
 _CHAT = _Form("messages", "chat.completion", "chat.completion.chunk", "chatcmpl")
 
 
-def routes(writer: Writer, generations: Generations, limits: Limits, model: str) -> list[Route]:
-    """The endpoints of one model."""
+def model_routes(model: str) -> list[Route]:
+    """The endpoints that name the model."""
     card = {"id": model, "object": "model", "created": int(time.time()), "owned_by": "mvprune"}
 
     async def models(_: Request) -> Response:
         return JSONResponse({"object": "list", "data": [card]})
 
     async def one_model(request: Request) -> Response:
-        _check_model(request.path_params["model"], model)
+        check_model(request.path_params["model"], model)
         return JSONResponse(card)
+
+    return [Route("/v1/models", models), Route("/v1/models/{model:path}", one_model)]
+
+
+def routes(writer: Writer, generations: Generations, limits: Limits, model: str) -> list[Route]:
+    """The endpoints of one model that writes text."""
 
     async def completions(request: Request) -> Response:
         body = parse_object(await read_body(request, limits))
@@ -116,7 +122,7 @@ def routes(writer: Writer, generations: Generations, limits: Limits, model: str)
     async def answer(
         request: Request, form: _Form, fields: Fields, prompts: Sequence[str | Messages], most: int | None
     ) -> Response:
-        _check_model(fields.get("model"), model)
+        check_model(fields.get("model"), model)
         _check_neutral(fields, _OF_CHATS if form.is_chat else _OF_COMPLETIONS)
         settings = _sampling(fields) | ({"max_new_tokens": most} if most else {})
         stop, seed = fields.texts("stop", MAX_STOPS), fields.integer("seed", 0, MAX_SEED)
@@ -135,8 +141,7 @@ def routes(writer: Writer, generations: Generations, limits: Limits, model: str)
         return JSONResponse(head | {"object": form.kind, "choices": choices, "usage": _usage(texts)})
 
     return [
-        Route("/v1/models", models),
-        Route("/v1/models/{model:path}", one_model),
+        *model_routes(model),
         Route("/v1/completions", completions, methods=["POST"]),
         Route("/v1/chat/completions", chat, methods=["POST"]),
     ]
@@ -192,7 +197,8 @@ def _refusal(refused: PromptRefused, form: _Form) -> Refused:
     return Refused(400, form.prompt, refused.message + remedy, code)
 
 
-def _check_model(given: object, model: str) -> None:
+def check_model(given: object, model: str) -> None:
+    """Refuses a request for another model."""
     if given != model:
         found = repr(given[:80]) if isinstance(given, str) else kind_of(given)
         raise Refused(404, "model", f"must be {model!r}, the model that is served, got {found}", "model_not_found")

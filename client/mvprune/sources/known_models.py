@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mvprune.sources.sentence_transformers import SentenceEmbedding
 
 
 @dataclass(frozen=True)
@@ -17,12 +21,14 @@ class Architecture:
         shapes: (rows, columns) of the matrices in the blocks, by the names that their layers have in the model of a
             task; empty where these, or which side the rows are, are not known.
         is_decoder: whether config.json says that the model reads only earlier tokens.
+        vectors: how it makes vectors of texts, where files of sentence-transformers say it; or what is wrong with them.
     """
 
     model_types: tuple[str, ...]
     head_size: int
     shapes: Mapping[str, tuple[int, int]]
     is_decoder: bool = False
+    vectors: SentenceEmbedding | str | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mvprune.common.blocks import in_block
@@ -28,6 +28,13 @@ from mvprune.sources.model_config import (
 )
 from mvprune.sources.model_types import BASES, name_in_task
 from mvprune.sources.references import InvalidReference, is_folder
+from mvprune.sources.sentence_transformers import (
+    LENGTH_FILE,
+    MODULES_FILE,
+    SETTINGS_FILE,
+    SentenceEmbedding,
+    read_sentence_embedding,
+)
 
 MAX_HEADER_BYTES = 100_000_000  # what the safetensors library allows
 _ADAPTER_CONFIG, _INDEX = "adapter_config.json", "model.safetensors.index.json"
@@ -35,6 +42,7 @@ _ADAPTER_CONFIG, _INDEX = "adapter_config.json", "model.safetensors.index.json"
 # safetensors files the header, and of small files enough to know a pointer of git-lfs.
 READ_WHOLE: Mapping[str, int] = {
     **dict.fromkeys((CONFIG_FILE, _ADAPTER_CONFIG, TOKENIZER_CONFIG, SPECIAL_TOKENS), MAX_JSON_BYTES),
+    **dict.fromkeys((MODULES_FILE, SETTINGS_FILE, LENGTH_FILE), MAX_JSON_BYTES),
     _INDEX: MAX_HEADER_BYTES,
 }
 MAX_RANK = 64  # what torch allows
@@ -140,7 +148,7 @@ def inspect_model(folder: Path) -> InspectedModel:
         base_parameters=sum(math.prod(tensor.shape) for tensor in _base(parameters)),
         encoder_parameters=sum(math.prod(tensor.shape) for tensor in encoder),
         prunable_weights=sum(map(math.prod, prunable.values())),
-        architecture=_architecture(config, prunable),
+        architecture=replace(_architecture(config, prunable), vectors=_vectors(folder)),
     )
     if size.prunable_weights == 0:
         blocks = "numbered blocks (layer.0., h.0., …) with matrices to prune"
@@ -166,6 +174,13 @@ def _architecture(config: Mapping[str, object], prunable: Mapping[str, tuple[int
         for name, (rows, columns) in prunable.items():
             shapes[name_in_task(name.removesuffix(".weight"), types[0])] = rows, columns
     return Architecture(types, width // heads if heads > 0 else 0, shapes, config.get("is_decoder") is True)
+
+
+def _vectors(folder: Path) -> SentenceEmbedding | str | None:
+    try:
+        return read_sentence_embedding(folder)
+    except InvalidReference as error:
+        return str(error)
 
 
 def _base(parameters: Mapping[str, _Tensor]) -> list[_Tensor]:

@@ -62,8 +62,15 @@ def name_in_task(name: str, model_type: str) -> str:
     return name if name.startswith(prefix) else prefix + name
 
 
-def names_outside(model_type: str) -> tuple[str, ...]:
+def name_without_head(name: str, model_type: str) -> str:
+    """The name that a layer of `name_in_task` has in a model without a head, of a type of `BASES`."""
+    return name.removeprefix(f"{BASES[model_type]}.")
+
+
+def names_outside(model_type: str, *, has_head: bool) -> tuple[str, ...]:
     """The names that linear layers outside of the blocks may have, whatever the task, of a type of `BASES`."""
+    if not has_head:
+        return _IN_BASE
     return (*(f"{BASES[model_type]}.{name}" for name in _IN_BASE), *_IN_HEADS)
 
 
@@ -76,6 +83,8 @@ def problem_with_head(head: str, task: str, model_type: str, *, is_decoder: bool
         model_type: of the model.
         is_decoder: whether its config says that it reads only earlier tokens.
     """
+    if not head and model_type in ENCODER_DECODERS:
+        return f"must be no encoder-decoder for the task {task}, got a {model_type}; give an encoder, such as BERT"
     if head == "Seq2SeqLM" and model_type in (*BASES, *DECODERS):
         return f"must be an encoder-decoder, such as BART, T5 or Marian, for the task {task}, got a {model_type}"
     if head == "CausalLM" and (model_type in ENCODER_DECODERS or (model_type in BASES and not is_decoder)):

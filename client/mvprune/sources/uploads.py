@@ -31,6 +31,8 @@ _ALWAYS_ALLOWED = 64 << 20  # bytes that an upload may have, however often its c
 MODEL_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+# A part of a model of sentence-transformers, such as its pooling, has a folder of its own.
+_PART = re.compile(r"\d{1,2}_\w{1,40}/config\.json")
 _HASHERS = 4  # chunks that are hashed at once: hashlib lets other threads run
 _MAX_NAME = 200  # characters of a file's name
 _FORM = "upload:DIGEST/NAME, where DIGEST has 64 hexadecimal digits"
@@ -48,7 +50,7 @@ class File:
     """A file of an upload.
 
     Attributes:
-        path: the file's name.
+        path: the file's name, of a model also in the folder of a part of it.
         size_bytes: the sum of its chunks' sizes: all have `CHUNK_BYTES` but the last, which is the rest.
         chunks: SHA-256 of each chunk; none in an empty file.
     """
@@ -108,7 +110,7 @@ def check_files(kind: Kind, files: Sequence[File]) -> None:
     taken: set[str] = set()
     for file in files:
         shown = repr(file.path[:_MAX_NAME])
-        if not is_name(file.path):
+        if not (is_name(file.path) or (kind is Kind.MODEL and _PART.fullmatch(file.path))):
             rule = f"a name without '/', printable, not starting with a dot, of at most {_MAX_NAME} characters"
             raise InvalidReference(f"a file of an upload must have {rule}, got {shown}")
         if file.path.lower() in taken:
@@ -134,8 +136,8 @@ def check_files(kind: Kind, files: Sequence[File]) -> None:
 
 
 def is_sent(name: str) -> bool:
-    """Whether a file of a model's folder is sent."""
-    return PurePosixPath(name).suffix in MODEL_SUFFIXES
+    """Whether a file of a model's folder is sent, by its path in the folder."""
+    return _PART.fullmatch(name) is not None or ("/" not in name and PurePosixPath(name).suffix in MODEL_SUFFIXES)
 
 
 def is_not_sent_yet(parameter: str, name: str) -> str:
@@ -145,7 +147,12 @@ def is_not_sent_yet(parameter: str, name: str) -> str:
 
 def not_sent(folder: Path) -> list[str]:
     """The names in a model's folder that are not sent, subfolders with a '/' at the end. Hidden ones are left out."""
-    others = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and not _is_wanted(path)]
+    parts = {path.parent for path in _parts(folder)}
+    others = [
+        path
+        for path in sorted(folder.iterdir())
+        if not (path.name.startswith(".") or path in parts or _is_wanted(path))
+    ]
     return [f"{path.name}/" if path.is_dir() else path.name for path in others]
 
 
@@ -158,7 +165,7 @@ def paths_of(kind: Kind, path: Path) -> list[Path]:
     if kind is Kind.DATA:
         found = [path]
     elif path.is_dir():
-        found = sorted(one for one in path.iterdir() if _is_wanted(one))
+        found = sorted([*(one for one in path.iterdir() if _is_wanted(one)), *_parts(path)])
     else:
         raise InvalidReference(f"the model must be a folder, got {str(path)!r}, where there is none")
     for one in found:
@@ -183,6 +190,7 @@ def describe(kind: Kind, path: Path, on_bytes: Callable[[int], None] = lambda re
         InvalidReference: as `paths_of` and `check_files`.
     """
     files = []
+    root = path if kind is Kind.MODEL else path.parent
     with ThreadPoolExecutor(_HASHERS) as hashers:
         for one in paths_of(kind, path):
             size, hashes = 0, list[Future[str]]()
@@ -195,7 +203,8 @@ def describe(kind: Kind, path: Path, on_bytes: Callable[[int], None] = lambda re
                     on_bytes(len(chunk))
             except OSError as error:
                 raise InvalidReference(f"{str(one)!r} cannot be read ({error.strerror})") from None
-            files.append(File(one.name, size, tuple(future.result() for future in hashes)))
+            name = one.relative_to(root).as_posix()
+            files.append(File(name, size, tuple(future.result() for future in hashes)))
     check_files(kind, files)
     return files
 
@@ -212,6 +221,12 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 def _is_wanted(path: Path) -> bool:
     return is_sent(path.name) and not path.name.startswith(".") and not (path.is_dir() and not path.is_symlink())
+
+
+def _parts(folder: Path) -> list[Path]:
+    """The files of parts of a model, each in a folder of its own."""
+    found = folder.glob("[0-9]*_*/config.json")
+    return [path for path in found if _PART.fullmatch(path.relative_to(folder).as_posix())]
 
 
 def _suffixes() -> str:

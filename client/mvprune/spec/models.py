@@ -183,12 +183,16 @@ class Spec:
         num_beams: beams with which a text is written; 1 is greedy.
         length_penalty: exponent of the length by which the score of a beam is divided; more gives longer texts.
         no_repeat_ngram_size: tokens of a sequence that is written only once.
-        evaluated_examples: validation examples that evaluations during training write texts for, at most.
+        evaluated_examples: validation examples of evaluations during training, and for the choice of
+            embedding_dtype, at most.
         metric: metric that results are compared by, such as f1_macro; gates, searches, keep_best and checks use it.
         class_weights: weights of the classes in the loss: balanced, which is the inverse of how often each is in
             the training data, or a number for each class, separated by commas, in the order of the classes; of
             labels, the weight of the texts that have the label.
         threshold: with several labels for a text: the probability from which on a label belongs to it.
+        pooling: how the states of the tokens become the vector of a text: mean, cls, max or lasttoken.
+        prompt_name: which of the model's prompts stands before the training texts of an embedder.
+        learn_pairs: learn which texts of a row belong together too, not only the vectors of each by itself.
         seed: seed of the random numbers.
         method: name of the method.
         method_options: the options of the method that were set.
@@ -232,6 +236,9 @@ class Spec:
     metric: str
     class_weights: str
     threshold: float | None
+    pooling: str
+    prompt_name: str
+    learn_pairs: bool
     seed: int
     method: str
     method_options: Mapping[str, float | str]

@@ -54,6 +54,12 @@ class DataOptions(TypedDict, total=False):
             from -10 to 10; default: that of the model's generation_config.json.
         no_repeat_ngram_size: tokens of a sequence that is written only once; from 1 to 100; default: that of the
             model's generation_config.json.
+        pooling: how the states of the tokens become the vector of a text: mean, cls, max or lasttoken; default: the
+            model's (modules.json of sentence-transformers), else mean.
+        prompt_name: which of the model's prompts stands before the training texts of an embedder; default: the
+            model's default, else none.
+        learn_pairs: learn which texts of a row belong together too, not only the vectors of each by itself;
+            default: no.
     """
 
     train: str | os.PathLike[str] | None
@@ -74,6 +80,9 @@ class DataOptions(TypedDict, total=False):
     num_beams: int | None
     length_penalty: float | None
     no_repeat_ngram_size: int | None
+    pooling: str | None
+    prompt_name: str | None
+    learn_pairs: bool | None
 
 
 class MethodOptions(TypedDict, total=False):
@@ -309,8 +318,8 @@ class TrainingOptions(TypedDict, total=False):
         best_metric: metric of the task that patience and keep_best compare; default: the task's primary metric.
         keep_fine_tuned: with density 1: evaluate and store a model that is fine-tuned for the task, or that of
             start_from, as it is; default: no.
-        evaluated_examples: validation examples that evaluations during training write texts for, at most; from 1 to
-            1,000,000; default: all.
+        evaluated_examples: validation examples of evaluations during training, and for the choice of
+            embedding_dtype, at most; from 1 to 1,000,000; default: all.
         metric: metric that results are compared by, such as f1_macro; gates, searches, keep_best and checks use it;
             default: the task's.
         class_weights: weights of the classes in the loss: balanced, which is the inverse of how often each is in

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mvprune.common.suggestions import must_be_one_of
-from mvprune.data.kinds.classification.weights import weights_problems
 from mvprune.data.run_length import EVENTS, default_cooldown, mask_interval_of
-from mvprune.data.tasks import TASKS, Task
+from mvprune.data.tasks import Task
+from mvprune.spec.kinds import kind_problems
 from mvprune.spec.parameter import Kind, MethodFacts
 from mvprune.spec.parameters import METHODS, PARAMETERS
 from mvprune.spec.patterns import BLOCK, BlocksOfFour, gives_density, parse_pattern
@@ -47,7 +47,7 @@ def problems(
     yield from _keep_fine_tuned(given)
     yield from _baseline(given, task)
     yield from _teacher(given, task)
-    yield from _kind(given, task)
+    yield from kind_problems(given, task)
     for option in ("include", "exclude"):
         yield from _layer_names(option, given.get(option, ()))
     if method is not None:
@@ -245,6 +245,11 @@ def _teacher(given: Given, task: Task | None) -> Iterator[Problem]:
     weights = [name for name in ("temperature", "alpha", "hidden_states") if name in given]
     if given.get(_WRITES) and given.get("keep_fine_tuned"):
         yield bad(_WRITES, "true", "unset with keep_fine_tuned, which trains nothing")
+    if task is not None and not task.kind.has_labels and not given.get("learn_pairs"):
+        if teacher == "none" and given.get("density") != 1:
+            yield bad("teacher", "none", f"a model, or unset, for the task {task.name}, whose texts have no labels")
+        if given.get("alpha", 1) != 1:
+            yield bad("alpha", given["alpha"], f"1 for the task {task.name}, whose texts have no labels")
     if teacher == "none":
         weights += [_WRITES] if given.get(_WRITES) else []
         yield from (bad(name, given[name], "unset without a teacher") for name in weights)
@@ -253,22 +258,6 @@ def _teacher(given: Given, task: Task | None) -> Iterator[Problem]:
         yield bad("teacher", teacher or "the dense baseline", rule)
     if "teacher_revision" in given and (teacher in (None, *_NAMES_NO_MODEL) or str(teacher).startswith("job:")):
         yield bad("teacher_revision", given["teacher_revision"], "unset without a model of the hub")
-
-
-def _kind(given: Given, task: Task | None) -> Iterator[Problem]:
-    """Options that only some kinds of task take, and those that some cannot have."""
-    if task is None:
-        return
-    others = {name for each in TASKS.values() for name in each.kind.options} - task.kind.options
-    for name in sorted(others):
-        if name in given and given[name] not in ("", None) and given[name] is not False:
-            able = ", ".join(dict.fromkeys(each.kind.name for each in TASKS.values() if name in each.kind.options))
-            yield bad(name, given[name], f"unset for the task {task.name}; it is an option of {able}")
-    if weights := given.get("class_weights"):
-        yield from (Problem("class_weights", text) for text in weights_problems(weights))
-    if task.kind.predicts_tokens and given.get("trim_vocabulary"):
-        rule = f"false for the task {task.name}, whose models predict tokens of the whole vocabulary"
-        yield bad("trim_vocabulary", "true", rule)
 
 
 def _method(given: Given, method: MethodFacts) -> Iterator[Problem]:

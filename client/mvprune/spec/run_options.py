@@ -69,8 +69,8 @@ class RunOptions:
             from -10 to 10; default: that of the model's generation_config.json.
         no_repeat_ngram_size: tokens of a sequence that is written only once; from 1 to 100; default: that of the
             model's generation_config.json.
-        evaluated_examples: validation examples that evaluations during training write texts for, at most; from 1 to
-            1,000,000; default: all.
+        evaluated_examples: validation examples of evaluations during training, and for the choice of
+            embedding_dtype, at most; from 1 to 1,000,000; default: all.
         metric: metric that results are compared by, such as f1_macro; gates, searches, keep_best and checks use it;
             default: the task's.
         class_weights: weights of the classes in the loss: balanced, which is the inverse of how often each is in
@@ -78,6 +78,12 @@ class RunOptions:
             labels, the weight of the texts that have the label; default: all classes weigh the same.
         threshold: with several labels for a text: the probability from which on a label belongs to it; above 0, at
             most 1; default: for each label the one with the best F1 on the validation data.
+        pooling: how the states of the tokens become the vector of a text: mean, cls, max or lasttoken; default: the
+            model's (modules.json of sentence-transformers), else mean.
+        prompt_name: which of the model's prompts stands before the training texts of an embedder; default: the
+            model's default, else none.
+        learn_pairs: learn which texts of a row belong together too, not only the vectors of each by itself;
+            default: no.
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.
     """
 
@@ -111,6 +117,9 @@ class RunOptions:
     metric: str | None = None
     class_weights: str | None = None
     threshold: float | None = None
+    pooling: str | None = None
+    prompt_name: str | None = None
+    learn_pairs: bool = False
     seed: int = 0
 
 
@@ -147,4 +156,7 @@ class RunKeywords(TypedDict, total=False):
     metric: str | None
     class_weights: str | None
     threshold: float | None
+    pooling: str | None
+    prompt_name: str | None
+    learn_pairs: bool
     seed: int

@@ -73,7 +73,7 @@ def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
     assert of_sweeps == [["report", "resume", "retry"], ["density", "bytes", "latency"], settings]
     assert set(commands) == set(COMMANDS)
     assert one == ["submit"]
-    assert options == ["--method", "--memory", "--measure-latency"]
+    assert options == ["--method", "--metric", "--memory", "--measure-latency"]
     assert methods == [
         "movement",
         "soft_movement",

@@ -36,17 +36,13 @@ OTHERS = {
     "cnn_dailymail": "summarization",
     "samsum": "summarization",
     "translation": "translation",
+    "embedding": "embedding",
+    "retrieval": "retrieval",
+    "sentence-similarity": "sentence-similarity",
 }
-OWN = {
-    "text-classification",
-    "text-regression",
-    "multi-label-classification",
-    "masked-lm",
-    "causal-lm",
-    "summarization",
-    "translation",
-}
-LANGUAGE = ("masked-lm", "causal-lm")
+LANGUAGE, VECTORS = ("masked-lm", "causal-lm"), ("embedding", "retrieval", "sentence-similarity")
+CLASSIFIED = ("text-classification", "text-regression", "multi-label-classification")
+OWN = {*CLASSIFIED, "summarization", "translation", *LANGUAGE, *VECTORS}
 EVERY = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
 
 
@@ -66,7 +62,8 @@ def test_each_task_is_whole(task: Task):
     assert set(task.split_metrics) <= set(task.metrics)
     assert len(task.text_columns) in (1, 2)
     assert task.label_column not in task.text_columns
-    assert (task.label_column == "") == (task.kind.name in LANGUAGE)
+    assert (task.label_column == "") == (task.kind.name in (*LANGUAGE, *VECTORS))
+    assert task.kind.has_labels == (task.kind.name not in VECTORS)
     assert task.max_length > 0
     assert task.epochs > 0
     assert task.batch_size > 0

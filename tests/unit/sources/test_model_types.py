@@ -26,6 +26,7 @@ from mvprune.sources.model_types import (
     ENCODER_DECODERS,
     WITHOUT_CHECKPOINTING,
     name_in_task,
+    name_without_head,
     names_outside,
     problem_with_head,
 )
@@ -64,12 +65,15 @@ def test_names(model_type: str) -> None:
     length = "n_layers" if model_type == "distilbert" else "num_hidden_layers"
     config = AutoConfig.for_model(model_type, **{length: 1})
     with torch.device("meta"):
-        blocks = {name for name in layers(AutoModel.from_config(config)) if in_block(name)}
+        plain = {*layers(AutoModel.from_config(config))}
+        blocks = {name for name in plain if in_block(name)}
         models = [task.from_config(config) for task in TASKS]
     assert blocks
+    assert plain - blocks <= set(names_outside(model_type, has_head=False))
+    assert {name_without_head(name_in_task(name, model_type), model_type) for name in blocks} == blocks
     assert {model.supports_gradient_checkpointing for model in models} == {model_type not in WITHOUT_CHECKPOINTING}
     for model in models:
         found = layers(model)
         assert {name for name in found if in_block(name)} == {name_in_task(name, model_type) for name in blocks}
-        assert {name for name in found if not in_block(name)} <= set(names_outside(model_type))
+        assert {name for name in found if not in_block(name)} <= set(names_outside(model_type, has_head=True))
         assert all(name_in_task(name, model_type) == name for name in found if in_block(name))

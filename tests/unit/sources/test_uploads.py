@@ -72,6 +72,18 @@ def test_pickles_folders_and_hidden_files_are_not_sent(folder: Path) -> None:
     assert uploads.not_sent(folder) == ["onnx.json/", "pytorch_model.bin"]
 
 
+def test_parts_of_a_model_of_sentence_transformers_are_sent_with_their_folders(folder: Path) -> None:
+    for name in ("1_Pooling", "2_Normalize", "onnx", "3_Pooling_more"):
+        (folder / name).mkdir()
+        (folder / name / "model.json").write_text("{}")
+    (folder / "1_Pooling" / "config.json").write_text("[]")
+
+    files = uploads.describe(Kind.MODEL, folder)
+    assert files[0] == File("1_Pooling/config.json", 2, (hashlib.sha256(b"[]").hexdigest(),))
+    assert [file.path for file in files[1:]] == ["config.json", "model.safetensors", "vocab.txt"]
+    assert uploads.not_sent(folder) == ["2_Normalize/", "3_Pooling_more/", "onnx/"]
+
+
 def test_a_link_is_refused_wherever_it_leads(folder: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("{}")
@@ -105,6 +117,9 @@ def test_a_folder_without_usable_files_is_refused(tmp_path: Path) -> None:
     [
         ([File("../config.json", 1, (_HASH,))], "without '/'"),
         ([File("a\\b.json", 1, (_HASH,))], "without '/'"),
+        ([File("1_Pooling/model.json", 1, (_HASH,))], "without '/'"),
+        ([File("1_../config.json", 1, (_HASH,))], "without '/'"),
+        ([File("1_a/1_b/config.json", 1, (_HASH,))], "without '/'"),
         ([File(".netrc.json", 1, (_HASH,))], "not starting with a dot"),
         ([File("a\u202eb.json", 1, (_HASH,))], "printable"),
         ([File("x" * 200 + ".json", 1, (_HASH,))], "at most 200 characters"),

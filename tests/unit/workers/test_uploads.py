@@ -102,6 +102,14 @@ def test_a_model_is_what_was_sent(model: Path, store: BlobStore, folders: Folder
     assert content(found) == content(model)
 
 
+def test_a_part_of_a_model_comes_into_its_folder(model: Path, store: BlobStore, folders: Folders) -> None:
+    (model / "1_Pooling").mkdir()
+    (model / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    found = fetch(sent(model, Kind.MODEL, store), Kind.MODEL, store, folders)
+    assert content(found / "1_Pooling") == content(model / "1_Pooling")
+    assert (found / "config.json").read_text() == "{}"
+
+
 def test_a_data_file_keeps_its_name(tiny: Tiny, store: BlobStore, folders: Folders) -> None:
     upload = sent(tiny.validation, Kind.DATA, store)
     found = fetch(upload, Kind.DATA, store, folders)

@@ -101,9 +101,11 @@ def check_entailment(opened: Opened) -> None:
 
 
 def _has_head(model: Any, head: str) -> bool:
-    if type(model).__name__.endswith(f"For{head}"):
+    if head and type(model).__name__.endswith(f"For{head}"):
         return True
-    auto_class: Any = getattr(transformers, f"AutoModelFor{head}", None)  # GPT2LMHeadModel is one for CausalLM
+    auto_class: Any = getattr(
+        transformers, f"AutoModelFor{head}" if head else "AutoModel", None
+    )  # GPT2LMHeadModel is one for CausalLM
     return auto_class is not None and auto_class._model_mapping.get(type(model.config), None) is type(model)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -111,9 +111,7 @@ def readings(model: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     if model.config.is_encoder_decoder and model.can_generate() and DECODER_IDS not in batch:
         batch = {**batch, DECODER_IDS: batch["input_ids"], DECODER_MASK: batch["attention_mask"]}
-    body = model.base_model
-    hook = body.register_forward_hook(keep) if body is not model else nullcontext()
-    with hook:
+    with model.base_model.register_forward_hook(keep):
         output = model(**batch)
     return found | {name: value.float() for name, value in output.items() if name.endswith("logits")}
 

@@ -111,8 +111,9 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
         content = _read(source, lambda: read_json(source.folder / CONFIG_FILE))
         config = _read(source, lambda: build_config(content, CONFIG_FILE))
         objective.check_config(config)
+        read = objective.read_folder(source.folder, config)
         tokenizer = load_tokenizer(source, config)
-        notes = (*note_on_outputs(content), *number_classes(config))
+        notes = (*note_on_outputs(content), *number_classes(config), *read)
         given = Head.of(config)
         same_question = objective.configure(config)
         model, report = _read(
@@ -140,8 +141,8 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     notes += objective.settle(model, tokenizer)
     notes += given.notes(Head.of(config), is_new=bool(head.names))
     notes += (*head.notes(), *without_batch_effects(model))
-    fine_tuned = same_question and not head.names
-    return Loaded(model, tokenizer, fine_tuned=fine_tuned, notes=notes, new=head.names)
+    new = tuple(name for name in head.names if not name.startswith(objective.unread))
+    return Loaded(model, tokenizer, fine_tuned=same_question and not new, notes=notes, new=new)
 
 
 def description_digest(source: Source) -> str:

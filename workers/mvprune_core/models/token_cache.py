@@ -59,6 +59,8 @@ def pack(examples: Examples) -> dict[str, Tensor]:
             tensors[f"{part}.{name}"] = torch.from_numpy(np.concatenate(rows))
             tensors[f"{part}-lengths.{name}"] = torch.tensor([len(row) for row in rows])
     tensors["pad_token"] = torch.tensor(examples.pad_token)
+    if examples.parts > 1:
+        tensors["parts"] = torch.tensor(examples.parts)
     if examples.masking is not None:
         tensors["masking"] = torch.tensor(astuple(examples.masking), dtype=torch.float64)
     return tensors
@@ -78,7 +80,15 @@ def unpack(tensors: Mapping[str, Tensor]) -> Examples:
         probability, mask_token, vocabulary = tensors["masking"].tolist()
         masking = TokenMasking(probability, int(mask_token), int(vocabulary))
     pad = int(tensors["pad_token"])
-    return Examples(parts["input"], parts["target"], pad, parts["note"], masking, decoder=parts["decoder"])
+    return Examples(
+        parts["input"],
+        parts["target"],
+        pad,
+        parts["note"],
+        masking,
+        decoder=parts["decoder"],
+        parts=int(tensors["parts"]) if "parts" in tensors else 1,
+    )
 
 
 def tokenizer_digest(tokenizer: Any) -> str:

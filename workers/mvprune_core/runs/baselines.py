@@ -13,7 +13,8 @@ from mvprune.data.loading import TaskData
 from mvprune_core.base.settings import Settings
 from mvprune_core.tasks import Objective
 
-_ON_THE_WAY = "evaluated_examples"  # concerns evaluations during training only
+ON_THE_WAY = "evaluated_examples"
+"""The option that concerns evaluations during training only."""
 # They concern pruned matrices or only the memory.
 _WITHOUT_EFFECT = {"lr_density_exponent", "accumulation_steps", "gradient_checkpointing"}
 
@@ -96,7 +97,7 @@ class SharedBaseline:
         if fine_tuned and not self.result.spec.get("keep_fine_tuned"):
             return f"{text}, which fine-tuned the model again; the model itself was not evaluated"
         differences = [*self._differences(settings, fine_tuned=fine_tuned)]
-        for name in sorted(objective.data.task.kind.options - {_ON_THE_WAY}):
+        for name in sorted(objective.data.task.kind.options - {ON_THE_WAY}):
             differences += _differing(name, self.result.spec.get(name), objective.options.get(name))
         if not fine_tuned:
             differences += _differing("seed", self.result.seed, seed)

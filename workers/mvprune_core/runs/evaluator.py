@@ -22,7 +22,7 @@ from mvprune_core.runs.divergence import sample
 from mvprune_core.runs.measurements import Measurement, Measurements
 from mvprune_core.runs.plateau import above_constant, notes_on_loss, notes_on_result, what_helps
 from mvprune_core.runs.quantized import fit_target, quantize_embeddings, round_matrices
-from mvprune_core.runs.resolved import ResolvedRun
+from mvprune_core.runs.resolved import Examined, ResolvedRun
 from mvprune_core.runs.stages import Baseline, FinalModel, Trained
 from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.chance import note_on
@@ -52,13 +52,13 @@ class Evaluator:
     group: Group
     measurements: Measurements = field(default_factory=Measurements)
 
-    def evaluate(self, trained: Trained) -> tuple[Measurement, list[str]]:
-        """An evaluation, and notes on it."""
+    def evaluate(self, trained: Trained, *, on_the_way: bool = False) -> tuple[Measurement, list[str]]:
+        """An evaluation, and notes on it; on all validation examples, or on those for evaluations during training."""
         check_stop(self.group)
-        model, count = trained.loaded.model, len(self.resolved.validation)
-        with self.counted("evaluating", model, count), self._as_run(trained):
-            measured = self.measure(trained.loaded, trained.curve, trained.steps)
-        failure = self.resolved.objective.sanity_check(measured.predictions)
+        examined = self._examined(on_the_way=on_the_way)
+        with self.counted("evaluating", trained.loaded.model, len(examined.examples)), self._as_run(trained):
+            measured = self.measure(trained.loaded, trained.curve, trained.steps, on_the_way=on_the_way)
+        failure = examined.objective.sanity_check(measured.predictions)
         is_dense = trained.curve.phase == "dense"
         if self.resolved.is_kept or (is_dense and self.resolved.fine_tuned):
             return measured, [] if failure is None else [note_on(failure, _TAKEN)]
@@ -100,15 +100,17 @@ class Evaluator:
         """The evaluation of a model after `step` steps of a phase, which its curve records; while it is trained that on
         the examples for it."""
         run, digest = self.resolved, None
-        objective, examples = run.on_the_way if on_the_way else (run.objective, run.validation)
+        objective, examples = self._examined(on_the_way=on_the_way)
         # The last model that was evaluated in training, or the best one, is the result if it is stored as it is.
         is_stored = run.spec.coding == _EXACT and not run.spec.rounds
-        is_whole = run.on_the_way.examples is run.validation
-        if is_whole and run.settings.evaluate_every and (curve.phase == "dense" or is_stored):
+        if self._is_whole and run.settings.evaluate_every and (curve.phase == "dense" or is_stored):
             digest = digest_of(loaded.model)
         found = self.measurements.get(digest)
         if found is None:
-            predictions = objective.predict(loaded.model.to(run.device), examples, run.device, self.group)
+            is_given = curve.phase == "dense" and not step and not on_the_way
+            predictions = objective.of_given if is_given else None
+            if predictions is None:
+                predictions = objective.predict(loaded.model.to(run.device), examples, run.device, self.group)
             found = Measurement(objective.measure(predictions), predictions)
         if digest is not None:
             self.measurements.add(digest, found)
@@ -137,15 +139,18 @@ class Evaluator:
             coding = replace(final.coding, embeddings=start.embeddings, others=start.others)
             round_matrices(final, coding, run.base)
             final = replace(final, coding=coding)
-        measured, notes = self.evaluate(final)
+        chooses = run.spec.target_bytes is not None or (run.spec.embedding_dtype is None and start is None)
+        measured, notes = self.evaluate(final, on_the_way=chooses)
         notes += run.objective.keep(final.loaded.model.config, measured.predictions)
         if run.spec.target_bytes is not None:
             size = self.group.broadcast(others(final, measured) if self.group.rank == 0 else 0)
             final, measured, chosen = fit_target(final, measured, run, self._remeasure, self._outputs, size)
             self.notes.add(*chosen)
-        elif run.spec.embedding_dtype is None and start is None:
+        elif chooses:
             final, measured, chosen = quantize_embeddings(final, measured, run, self._remeasure)
             self.notes.add(*chosen)
+        if chooses and not self._is_whole:
+            measured, notes = self.evaluate(final)
         self.callback.on_evaluate("pruning", final.steps, measured.metrics)
         signature = run.objective.signature()
         self.notes.add(*notes, *[f"metrics are {signature}"] * bool(signature))
@@ -178,11 +183,21 @@ class Evaluator:
         return {} if above is None else {ABOVE_CONSTANT: above[0]}
 
     def _remeasure(self, final: FinalModel) -> Measurement:
-        """The evaluation of a final model whose values were rounded again; the phase goes on."""
+        """The evaluation of a final model whose values were rounded again, on the examples for evaluations during
+        training; the phase goes on."""
         check_stop(self.group)
-        model = final.loaded.model
-        with self._examples_counted("evaluating", model, len(self.resolved.validation)), self._as_run(final):
-            return self.measure(final.loaded, final.curve, final.steps)
+        model, count = final.loaded.model, len(self.resolved.on_the_way.examples)
+        with self._examples_counted("evaluating", model, count), self._as_run(final):
+            return self.measure(final.loaded, final.curve, final.steps, on_the_way=True)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether evaluations during training are on all examples."""
+        return self.resolved.on_the_way.examples is self.resolved.validation
+
+    def _examined(self, *, on_the_way: bool) -> Examined:
+        run = self.resolved
+        return run.on_the_way if on_the_way else Examined(run.objective, run.validation)
 
     def _outputs(self, final: FinalModel) -> dict[str, Tensor]:
         """The logits of a final model for a sample of the validation examples; {} where a student learns from none, or

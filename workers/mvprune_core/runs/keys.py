@@ -10,6 +10,7 @@ import torch
 
 from mvprune_core.base.storage import identity
 from mvprune_core.models.loading import description_digest
+from mvprune_core.runs.baselines import ON_THE_WAY
 from mvprune_core.runs.resolved import ResolvedRun
 from mvprune_core.runs.result import model_source, versions
 from mvprune_core.tasks.classes import class_names
@@ -38,10 +39,11 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     """The keys of a run. They also depend on the number of threads and on the versions of the packages."""
     settings = asdict(run.dense_settings)
     del settings["preset"]  # the epochs replace it
-    data: list[Any] = [run.data.task.name, run.data.fingerprint]
-    data += [sorted(run.objective.options.items())] if run.objective.options else []
+    # Those of evaluations during training change no result but the one that is kept.
+    of_kind = sorted((name, value) for name, value in run.objective.options.items() if name != ON_THE_WAY)
+    data: list[Any] = [run.data.task.name, run.data.fingerprint, of_kind]
     base = [
-        [run.model.sha256, _options(run.config), run.tokenizer],
+        [run.model.sha256, config_options(run.config), run.tokenizer],
         data,
         [run.spec.seed, str(run.device), torch.get_num_threads(), versions(), run.train.padding_side],
     ]
@@ -80,6 +82,6 @@ def run_keys(run: ResolvedRun) -> RunKeys:
     return RunKeys(dense, baseline, targets, logits, identity(base, settings, exponent, options))
 
 
-def _options(config: Any) -> dict[str, Any]:
+def config_options(config: Any) -> dict[str, Any]:
     """The options of a config, without the place where the model was found."""
     return {name: value for name, value in json.loads(config.to_json_string()).items() if not name.startswith("_")}

@@ -22,8 +22,8 @@ from mvprune_core.base.notes import Notes
 from mvprune_core.base.settings import BASE_WIDTH, Settings, Training
 from mvprune_core.base.storage import Cache
 from mvprune_core.methods import LockedMask, Method, TopV
-from mvprune_core.models.forward import check_forward, padding_side
-from mvprune_core.models.loading import Loaded, Source, find_model, longest_input
+from mvprune_core.models.forward import padding_side
+from mvprune_core.models.loading import Loaded, Source, longest_input
 from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.models.token_cache import cached_examples, tokenizer_digest
 from mvprune_core.models.value_head import NO_VALUE_HEAD, ValueHead, find_value_head
@@ -33,19 +33,19 @@ from mvprune_core.pruning.sparse_structures import SparseStructures
 from mvprune_core.pruning.structure_kinds import Structure, new_selector, pruned_structures
 from mvprune_core.runs.baselines import SharedBaseline
 from mvprune_core.runs.given_masks import GivenMask, find_mask, load_mask, load_start
+from mvprune_core.runs.given_model import GivenModel
 from mvprune_core.runs.precision import Attempt, with_precision
 from mvprune_core.runs.resolved import Examined, Request, ResolvedRun, pruned_layers
 from mvprune_core.runs.spec import Spec
+from mvprune_core.runs.teaching import check_teaching, resolve_teacher, without_labels
 from mvprune_core.storing.accounting import check_density
 from mvprune_core.storing.positions import can_trim_positions, check_positions, rows_for
 from mvprune_core.storing.reopening import Sample
 from mvprune_core.storing.target_size import CANDIDATES, check_target
-from mvprune_core.tasks.batching import Examples, trained_on
+from mvprune_core.tasks.batching import Examples
 from mvprune_core.tasks.probes import probes
-from mvprune_core.training.distillation import Teacher, check_stored, compare_states
 from mvprune_core.training.precision import with_length_buckets
 
-_PASSES_FOR_HIDDEN_STATES = 5  # over the data; in shorter runs, matching them does not help (research/notebook.md)
 _DENSITY_TO_MENTION = 1e-3  # relative difference from the density that was asked for
 
 
@@ -102,16 +102,19 @@ def resolve(
     tokenizer = tokenizer_digest(student.tokenizer)
     train = cached_examples(cache, objective, data, student, max_length, "train", tokenizer)
     validation = cached_examples(cache, objective, data, student, max_length, "validation", tokenizer)
+    side = padding_side(student.model, (train.texts, validation, probes(student.tokenizer, max_length)))
+    train, validation = (replace(split, padding_side=side) for split in (train, validation))
+    given = GivenModel(student, source, tokenizer, max_length, request.device, cache)
+    objective = given.measured_by(objective, validation)
     test = None
     if (tested := getattr(data, "test", None)) is not None:  # data of a plugin may have no such attribute
         of_test = replace(objective, data=tested)
         read = cached_examples(cache, of_test, tested, student, max_length, "validation", tokenizer)
-        side = padding_side(student.model, (read, probes(student.tokenizer, max_length)))
-        test = Examined(of_test, replace(read, padding_side=side))
-    side = padding_side(student.model, (train, validation, probes(student.tokenizer, max_length)))
-    train, validation = (replace(split, padding_side=side) for split in (train, validation))
+        read = replace(read, padding_side=padding_side(student.model, (read, probes(student.tokenizer, max_length))))
+        test = Examined(given.measured_by(of_test, read), read)
     on_the_way = Examined(objective, validation)
-    if (count := spec.evaluated_examples or len(validation)) < len(validation):
+    counts = (spec.evaluated_examples, objective.enough_on_the_way, len(validation))
+    if (count := min(each for each in counts if each is not None)) < len(validation):
         few = objective.shortened(count)
         read = cached_examples(cache, few, few.data, student, max_length, "validation", tokenizer)
         on_the_way = Examined(few, replace(read, padding_side=side))
@@ -139,7 +142,8 @@ def resolve(
     notes.add(*method.notes(sizes, total_steps * settings.batch_size, selector.block))
     passes = settings.passes(len(train))
     if teacher is not None:
-        _check_teaching(request, teacher, student, train, max_length, (settings.batch_size, spec.seed, total_steps))
+        teacher = teacher if objective.has_labels else without_labels(teacher, data.task.name)
+        check_teaching(request, teacher, student, train, max_length, (settings.batch_size, spec.seed, total_steps))
     run = ResolvedRun(
         spec=spec,
         objective=objective,
@@ -148,7 +152,7 @@ def resolve(
         dense_baseline=baseline,
         method=method,
         density=density,
-        teacher=teacher and _resolve_teacher(teacher, baseline, passes, student, train),
+        teacher=teacher and resolve_teacher(teacher, baseline, passes, student, train),
         model=model,
         config=student.config,
         tokenizer=tokenizer,
@@ -175,27 +179,6 @@ def resolve(
     is_trained = student.fine_tuned or run.prunes_dense or (start is not None and start.has_head)
     recovers = is_trained and method.samples_inputs
     return replace(run, settings=training.recovery(settings)) if recovers else run
-
-
-def _check_teaching(
-    request: Request,
-    teacher: Teacher,
-    student: Loaded,
-    train: Examples,
-    max_length: int,
-    order: tuple[int, int, int],
-) -> None:
-    """Checks what a teacher is to write and to predict. `order`: batch size, seed and steps of the training."""
-    objective, which = request.objective, trained_on(train.lengths, *order)
-    if not teacher.writes_targets:
-        tokens, remedy = int(train.output_lengths[which].sum()), "fewer steps, fewer texts, or no teacher"
-    else:  # how long its targets are is not known before it wrote them
-        if flaw := objective.flaw_of_targets():
-            raise CompressionError(Reason.INVALID_DATASET, f"teacher.writes_targets must be unset {flaw}")
-        tokens = len(which) * objective.longest_output(student.config, max_length)
-        remedy = "fewer steps, fewer texts, shorter ones, or alpha 0, with which only what it writes is learned"
-    if teacher.learns_outputs:
-        check_stored(tokens, objective.outputs, remedy)
 
 
 def _find_value_head(request: Request, student: Loaded, train: Examples, notes: Notes) -> ValueHead | None:
@@ -366,23 +349,3 @@ def _resolve_baseline(
         return True
     notes.add(baseline.note(settings, request.objective, request.spec.seed, fine_tuned=student.fine_tuned))
     return baseline
-
-
-def _resolve_teacher(
-    teacher: Teacher, baseline: bool | SharedBaseline, passes: float, student: Loaded, train: Examples
-) -> Teacher:
-    """The teacher with a `Source`, unless it is the dense baseline, and with a weight for its hidden states."""
-    given = teacher.hidden_states
-    # Another named teacher may have been pretrained differently. Its hidden states then mean something else.
-    shared = isinstance(baseline, SharedBaseline) and baseline.is_teacher and baseline.is_whole
-    default = float(passes >= _PASSES_FOR_HIDDEN_STATES and (teacher.model is None or shared))
-    weight = default if given is None else given
-    try:
-        if weight:
-            check_forward(student.model, train, compare_states)
-    except CompressionError:
-        if given is not None:
-            raise
-        weight = 0.0
-    model = None if teacher.model is None else find_model(teacher.model, teacher.revision)
-    return replace(teacher, model=model, hidden_states=weight)

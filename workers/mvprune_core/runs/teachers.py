@@ -36,7 +36,7 @@ def load_for_logits(source: Source, run: ResolvedRun, cache: Cache, taught: Exam
         examples = cached_examples(cache, run.objective, run.data, teacher, length, "train", digest)
     else:  # the targets are not those of the data
         examples = taught.objective.training_examples(teacher.tokenizer, teacher.config, length)
-    side = padding_side(teacher.model, (examples, probes(teacher.tokenizer, length)))
+    side = padding_side(teacher.model, (examples.texts, probes(teacher.tokenizer, length)))
     examples = replace(examples, padding_side=side)
     per_token = any(output.per_token for output in run.objective.outputs)
     if per_token and not np.array_equal(examples.output_lengths, taught.examples.output_lengths):
@@ -82,7 +82,18 @@ def _load(source: Source, run: ResolvedRun) -> Loaded:
             f"{run.config.problem_type} of the model; a model with one label (id2label) and without a problem_type in "
             "its config.json has logits of probabilities",
         )
+    widths = [loaded.hidden_size for loaded in (teacher.config, run.config)] if _needs_width(run) else []
+    if len(set(widths)) > 1:
+        raise CompressionError(
+            Reason.INVALID_MODEL,
+            f"teacher.model must make vectors of as many numbers as the model, {widths[1]:,}, got {source.name!r} with "
+            f"{widths[0]:,}",
+        )
     return teacher
+
+
+def _needs_width(run: ResolvedRun) -> bool:
+    return any(output.over_width for output in run.objective.outputs)
 
 
 def _check_vocabulary(source: Source, teacher: Loaded, digest: str, run: ResolvedRun) -> None:

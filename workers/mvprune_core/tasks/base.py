@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -54,6 +55,8 @@ class Objective(ABC):
         any_can_teach: whether a teacher need not have been trained on the data: any model with the head answers.
         suggestion: a model that fits the kind, for messages.
         writes: whether a model answers with text that its `generate` writes; it reads what `prompt` returns.
+        unread: the beginnings of the names of tensors that the outputs do not depend on, such as those of a pooler.
+        is_against_given: whether metrics compare with what the given model predicts, see `against`.
         options: those of the run that the kind takes, by name, as `Kind.options` lists them; only those that are given.
     """
 
@@ -65,16 +68,24 @@ class Objective(ABC):
     any_can_teach: ClassVar[bool] = False
     suggestion: ClassVar[str] = "another model, such as a BERT"
     writes: ClassVar[bool] = False
+    unread: ClassVar[tuple[str, ...]] = ()
+    is_against_given: ClassVar[bool] = False
 
     @property
     def auto_class(self) -> Any:
-        """transformers' `AutoModelFor…` class that has the head."""
-        return getattr(transformers, f"AutoModelFor{self.data.task.kind.head}")
+        """transformers' `AutoModelFor…` class that has the head; `AutoModel` where there is none."""
+        head = self.data.task.kind.head
+        return getattr(transformers, f"AutoModelFor{head}" if head else "AutoModel")
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The data's names of the classes in the order of their numbers; () where the outputs are not classes."""
         return ()
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the training examples have labels."""
+        return self.data.task.kind.has_labels
 
     def class_order(self, config: Any) -> Indices | None:
         """The model's number of each of `classes`, shape (classes,); None where there are none.
@@ -92,6 +103,14 @@ class Objective(ABC):
         """The scale of the training labels, if training is to take them standardised: see `ValueHead`."""
         return None
 
+    def read_folder(self, folder: Path, config: Any) -> tuple[str, ...]:
+        """Writes into a model's config what files beside it say and the kind needs. Returns notes on it.
+
+        Raises:
+            CompressionError: INVALID_MODEL, they say something that is not possible.
+        """
+        return ()
+
     @abstractmethod
     def configure(self, config: Any) -> bool:
         """Writes the head into a model's config. Returns whether the head that it had before solves the same task."""
@@ -104,6 +123,15 @@ class Objective(ABC):
             CompressionError: the model cannot have it.
         """
         return ()
+
+    def told(self, config: Any, max_length: int) -> Mapping[str, Any]:
+        """What the config of a trained model is to say of the run to those who open it, by key.
+
+        Args:
+            config: of the model.
+            max_length: tokens of an input.
+        """
+        return {}
 
     def check_config(self, config: Any) -> None:
         """Checks that transformers has models of this architecture for the kind of task.
@@ -154,6 +182,20 @@ class Objective(ABC):
     def longest_output(self, config: Any, max_length: int) -> int:
         """Tokens of an example that a model with this config has an output for, at most."""
         return max_length
+
+    def against(self, given: Any) -> Self:
+        """The objective that measures against what the given model predicts for `validation_examples`."""
+        raise NotImplementedError(f"{type(self).__name__} compares with no other predictions")
+
+    @property
+    def of_given(self) -> Any:
+        """What the given model predicts for `validation_examples`; None: that is not known."""
+        return None
+
+    @property
+    def enough_on_the_way(self) -> int | None:
+        """The number of examples that evaluations during training need at most, see `shortened`; None: all of them."""
+        return None
 
     def shortened(self, count: int) -> Self:
         """The objective with so many of its validation examples, fewer than it has, for evaluations on the way."""

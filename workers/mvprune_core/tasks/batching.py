@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -88,6 +88,8 @@ class Examples:
         padding_side: where batches are padded, see `mvprune_core.models.forward.padding_side`.
         decoder: what the decoder of an encoder-decoder reads and is to answer (decoder_input_ids, labels): one int32
             array for each example, all of one length, another one than its input_ids. Padded on the right.
+        parts: texts of an example that the model reads one by one: so many rows of `inputs`, one after the other, whose
+            outputs are compared.
         tokenizer: the one that they were made with, where what a model writes becomes text again.
     """
 
@@ -99,10 +101,16 @@ class Examples:
     few_lengths: bool = False
     padding_side: Side = "right"
     decoder: Mapping[str, Ragged] = field(default_factory=dict)
+    parts: int = 1
     tokenizer: Any = None
 
     def __len__(self) -> int:
-        return len(self.inputs["input_ids"])
+        return len(self.inputs["input_ids"]) // self.parts
+
+    @property
+    def texts(self) -> Examples:
+        """Each row as an example, without targets."""
+        return self if self.parts == 1 else replace(self, targets={}, parts=1)
 
     @property
     def per_token(self) -> bool:
@@ -111,7 +119,12 @@ class Examples:
 
     @cached_property
     def lengths(self) -> Indices:
-        """Tokens that the model reads of each example, shape (examples,)."""
+        """Tokens that the model reads of each example, or of the longest of its texts, shape (examples,)."""
+        longest: Indices = self._row_lengths.reshape(-1, self.parts).max(1)
+        return longest
+
+    @cached_property
+    def _row_lengths(self) -> Indices:
         return np.array([len(ids) for ids in self.inputs["input_ids"]], dtype=np.int64)
 
     @cached_property
@@ -124,15 +137,16 @@ class Examples:
     def batch(
         self, indices: Indices, device: torch.device, random: np.random.Generator | None = None
     ) -> dict[str, Tensor]:
-        """Arguments of the model's forward pass; inputs are (batch, tokens), padded on `padding_side`, those of the
-        decoder (batch, target tokens).
+        """Arguments of the model's forward pass; inputs are (batch · parts, tokens), padded on `padding_side`, those of
+        the decoder (batch, target tokens).
 
         Args:
             indices: indices of the examples, shape (batch,).
             device: the device of the returned tensors.
             random: the random generator of the masking; required if there is masking, else unused.
         """
-        padded, mask = self._padded(self.inputs, self.lengths, indices, self.padding_side)
+        rows = (indices[:, None] * self.parts + np.arange(self.parts)).ravel()
+        padded, mask = self._padded(self.inputs, self._row_lengths, rows, self.padding_side)
         if self.masking is not None:
             if random is None:
                 raise ValueError("random must be given for examples that are masked in each batch, got None")

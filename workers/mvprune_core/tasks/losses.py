@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -117,3 +118,25 @@ class BinaryCrossEntropy(Loss):
     def __call__(self, output: Any, batch: Batch) -> Tensor:
         weights = output.logits.new_tensor(self.weights) if self.weights else None
         return functional.binary_cross_entropy_with_logits(output.logits, batch["labels"], pos_weight=weights)
+
+
+@dataclass(frozen=True)
+class RandomDirection(Loss):
+    """The inner product of each text's vector with a random direction, for texts without labels.
+
+    With the Jacobian J of a vector with respect to a weight matrix and a direction ε of independent standard normal
+    numbers, the gradient is Jᵀε, and the mean of its outer products is JᵀJ: the Gauss-Newton matrix of half the squared
+    distance of vectors, and the Fisher information of a normal distribution around them (Martens 2020,
+    https://arxiv.org/abs/1412.1193, section 9.2). So methods that sample gradients learn which weights move the
+    vectors. Training has the vectors of a teacher in place of it.
+
+    Attributes:
+        name: of the model's output, (texts, width).
+    """
+
+    name: str
+    labels: ClassVar[tuple[str, ...]] = ()
+
+    def __call__(self, output: Any, batch: Batch) -> Tensor:
+        vectors: Tensor = output[self.name].float()
+        return (vectors * torch.randn_like(vectors)).sum(-1).mean()

@@ -45,7 +45,7 @@ class Teacher:
             baseline, a dense model trained with the same settings.
         revision: revision of a hub model.
         temperature: T.
-        alpha: weight of the distillation loss, in [0, 1].
+        alpha: weight of the distillation loss, in [0, 1]; it is 1 where examples have no labels.
         hidden_states: weight, at least 0, of a further loss that matches the student's hidden states with the teacher's
             in every layer (as in TinyBERT, Jiao et al. 2020, https://arxiv.org/abs/1909.10351, equation 8, but relative
             to their size; see `HiddenStates`). Above 0, the teacher must have the student's architecture, size and
@@ -151,7 +151,7 @@ class DistillationLoss:
 
     Attributes:
         logits: by the names of `DistilledOutput.stored`: the rows of all examples, concatenated. An example has one
-            row of logits over classes, or one for each of its tokens; no row if the teacher did not read it.
+            row of logits over classes, or one for each of its texts or tokens; no row if the teacher did not read it.
         starts: by output name: the first row of each example, shape (examples + 1,).
         outputs: the model's outputs that are learned from; () where it is only what the teacher wrote.
         temperature, alpha: see `Teacher`.
@@ -211,7 +211,7 @@ class DistillationLoss:
                 padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
                 teacher[name] = padded.to(student.device, non_blocking=True)
         if not which.per_token:
-            one = {name: values[:, 0] for name, values in teacher.items()}
+            one = {name: values.flatten(0, 1) for name, values in teacher.items()}  # a row for each text of an example
             return which.compared(student, one, attended.bool(), self.temperature)
         longest = teacher[which.name].shape[1]  # the batch may be padded further
         return which.compared(student[:, :longest], teacher, attended[:, :longest].bool(), self.temperature)
@@ -255,7 +255,9 @@ def compute_teacher_logits(
         return {
             name: [
                 # A copy, so that the rows do not keep the padded batch alive.
-                values[row, : lengths[index]].clone() if each.per_token else values[row : row + 1]
+                values[row, : lengths[index]].clone()
+                if each.per_token
+                else values[row * examples.parts : (row + 1) * examples.parts]
                 for row, index in enumerate(indices)
             ]
             for each in outputs

@@ -58,9 +58,12 @@ class BatchGradients:
         group = self.group
         count = min(self.settings.accumulation_steps * group.size, len(indices))
         # Split after padding and masking, so that the parts have the gradients of the whole.
-        columns = (column.tensor_split(count) for column in whole.values())
-        batches = [dict(zip(whole, values, strict=True)) for values in zip(*columns, strict=True)]
         parts = np.array_split(indices, count)
+        columns = (
+            torch.split(column, [len(column) // len(indices) * len(part) for part in parts])
+            for column in whole.values()
+        )
+        batches = [dict(zip(whole, values, strict=True)) for values in zip(*columns, strict=True)]
         outputs = {"output_hidden_states": True} if self.distillation and self.distillation.hidden else {}
         shares = _shares(batches, per_token=self.examples.per_token)
         every = [*zip(parts, batches, *shares, strict=True)]

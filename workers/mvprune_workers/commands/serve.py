@@ -80,7 +80,7 @@ def serve_command(argv: Sequence[str]) -> int:
                 activations=args.activations,
                 hypotheses=hypotheses_of(args),
             )
-        predictor.predict([{field.name: "a" for field in predictor.fields}])  # the first one is slow
+        predictor.predict([{field.name: "a" for field in predictor.fields if field.required}])  # the first one is slow
         opened = predictor.opened
         runs = used(opened.loaded.model, args.runtime, opened.activations)
         if runs.reason:
@@ -112,7 +112,8 @@ def serve_command(argv: Sequence[str]) -> int:
             kept = f"keeps {percent(description['density'])}, {runs.runtime}"
             print(url if args.form.quiet else clean(f"serving {description['task']} ({kept}) on {url}"), flush=True)
         try:
-            made = application(predictor, description, limits, args.host_name, predictor.writer)
+            width = 0 if opened.task.kind.head else int(opened.loaded.config.hidden_size)
+            made = application(predictor, description, limits, args.host_name, predictor.writer, width)
             run(made, listening, limits)
         except ModelStopped:
             return ExitCode.ERROR

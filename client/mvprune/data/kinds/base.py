@@ -55,11 +55,13 @@ class Kind(ABC, Generic[Source]):
 
     Attributes:
         name: in lists of tasks, in `mvpctl serve` and in error messages.
-        head: the ending of the classes of transformers that solve it, as SequenceClassification.
+        head: the ending of the classes of transformers that solve it, as SequenceClassification; "" where it is solved
+            by a model without a head.
         pipeline: its pipeline tag on the hub.
         columns: the names of columns that a user may give, as fields of `Columns`; () where they are fixed.
         tables: the suffixes of files that are tables; those with other suffixes have a format of the kind's own.
         min_tokens: the length of input that a model of this kind must at least take.
+        has_labels: whether examples have labels; without them a student learns from a teacher alone.
         not_distilled: why a student cannot learn from a teacher, as the rest of a sentence; "" where it can.
         rows_are_examples: whether each row of the data is one example, or at least about one.
         has_windows: whether a long row gives several examples.
@@ -77,6 +79,7 @@ class Kind(ABC, Generic[Source]):
     columns: ClassVar[tuple[str, ...]]
     tables: ClassVar[tuple[str, ...]] = TABLES
     min_tokens: ClassVar[int] = 0
+    has_labels: ClassVar[bool] = True
     not_distilled: ClassVar[str] = ""
     rows_are_examples: ClassVar[bool] = True
     has_windows: ClassVar[bool] = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from mvprune.data.tasks import TASKS
 from mvprune.sources.known_models import Architecture
@@ -11,11 +12,13 @@ from mvprune.sources.model_types import (
     ENCODER_DECODERS,
     TRIMMABLE,
     WITHOUT_CHECKPOINTING,
+    name_without_head,
     names_outside,
     problem_with_checkpointing,
     problem_with_head,
     problem_with_trimming,
 )
+from mvprune.sources.sentence_transformers import SentenceEmbedding
 from mvprune.spec.patterns import BLOCK, parse_pattern, problem_with_heads
 from mvprune.spec.selected_layers import select_layers
 from mvprune.spec.structures import (
@@ -47,7 +50,11 @@ def check_architecture(
         model: the model.
         in_sweep: whether the job is a point of a sweep, where a density that a structure cannot have fails by itself.
     """
-    yield from _check_head(spec.task, model)
+    yield from _check_head(spec, model)
+    has_head = spec.task not in TASKS or TASKS[spec.task].kind.head != ""
+    if not has_head:
+        kind = model.model_types[0]
+        model = replace(model, shapes={name_without_head(name, kind): size for name, size in model.shapes.items()})
     types, structure = model.model_types, job_pb2.CompressionSpec.Structure.Name(spec.structure).lower()
     if spec.structure:
         problem = problem_with_structure(
@@ -67,23 +74,30 @@ def check_architecture(
     if spec.training.gradient_checkpointing and types[0] in WITHOUT_CHECKPOINTING:
         yield Violation("job.spec.training.gradient_checkpointing", problem_with_checkpointing(types[0]))
     if model.shapes:
-        yield from _check_layers(spec, structure, model, in_sweep=in_sweep)
+        yield from _check_layers(spec, structure, model, in_sweep=in_sweep, has_head=has_head)
 
 
-def _check_head(task: str, model: Architecture) -> Iterator[Violation]:
+def _check_head(spec: job_pb2.CompressionSpec, model: Architecture) -> Iterator[Violation]:
     """Whether the model can have the head of the task, which may not be known: another violation."""
-    if found := TASKS.get(task):
+    if found := TASKS.get(spec.task):
         kind, name = model.model_types[0], found.name
         problem = problem_with_head(found.kind.head, name, kind, is_decoder=model.is_decoder)
+        if not found.kind.head and isinstance(model.vectors, str):
+            problem = problem or model.vectors
         yield from [Violation("job.spec.model", problem)] if problem else []
+    if spec.prompt_name and not isinstance(model.vectors, str):
+        try:
+            (model.vectors or SentenceEmbedding()).prompt(spec.prompt_name)
+        except ValueError as error:
+            yield Violation("job.spec.prompt_name", str(error).removeprefix("prompt_name "))
 
 
 def _check_layers(
-    spec: job_pb2.CompressionSpec, structure: str, model: Architecture, *, in_sweep: bool
+    spec: job_pb2.CompressionSpec, structure: str, model: Architecture, *, in_sweep: bool, has_head: bool
 ) -> Iterator[Violation]:
     """Whether include and exclude leave layers to prune, which the structure and the pattern can have."""
     kind, names = model.model_types[0], tuple(model.shapes)
-    outside = names_outside(kind)  # more than the model has: which ones, depends on the task
+    outside = names_outside(kind, has_head=has_head)  # more than the model has: which ones, depends on the task
     found = select_layers([(name,) for name in (*names, *outside)], (), spec.include, spec.exclude)
     if found.problem:
         yield Violation(f"job.spec.{found.field}", found.problem)

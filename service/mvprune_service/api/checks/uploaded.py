@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from sqlalchemy import Connection
@@ -287,11 +287,12 @@ def _needed(store: BlobStore, found: Stored, file: File) -> int:
         length = b"".join(_pieces(store, found, file, 8))
         header = int.from_bytes(length, "little")
         return min(file.size_bytes, 8 + header) if header <= MAX_HEADER_BYTES else min(file.size_bytes, 8)
-    return min(file.size_bytes, READ_WHOLE.get(file.path, _SMALL_BYTES) + 1)
+    return min(file.size_bytes, READ_WHOLE.get(PurePosixPath(file.path).name, _SMALL_BYTES) + 1)
 
 
 def _copy(store: BlobStore, found: Stored, file: File, target: Path, size: int) -> None:
     """Writes the first `size` bytes of a file, and a hole for the rest."""
+    target.parent.mkdir(exist_ok=True)
     with target.open("xb") as copy:
         for piece in _pieces(store, found, file, size):
             copy.write(piece)

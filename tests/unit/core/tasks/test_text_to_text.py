@@ -203,7 +203,8 @@ def test_compresses_and_writes(
     options: dict[str, Any] = {"max_target_length": 8, "num_beams": 2, "evaluated_examples": 5}
     result = compress(folder(model), text_data(), density=0.5, method="magnitude", training=training, **options)
     assert result.metrics["dense/rougeL"] > learned
-    assert read.count(5) == 2 * 2, "while dense and pruned model are trained"
+    assert read.count(20) == 2, "the dense model and the result"
+    assert read.count(5) >= 2 * 2 + 1, "while they are trained, and to choose how embeddings are stored"
     assert set(read) == {5, 20}
     assert "delta_low/rougeL" in result.metrics
     assert any(note.startswith("metrics are rouge: f1|stemmer:yes") for note in result.notes)

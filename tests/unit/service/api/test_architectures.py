@@ -15,6 +15,7 @@ from tokenizers.models import WordLevel
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from mvprune.sources.model_folder import inspect_model
+from mvprune.sources.sentence_transformers import SentenceEmbedding, write_sentence_embedding
 from mvprune.spec.run_options import RunOptions
 from mvprune.v1 import job_pb2
 from mvprune_core.base.errors import CompressionError
@@ -67,6 +68,29 @@ def test_models_without_the_head_of_the_task(
     assert refused(folder, task=task) == {"job.spec.model": f"must be {wanted} for the task {task}, got a {model_type}"}
     assert refused(of_type(tiny, tmp_path / "n", model_type="bert", is_decoder=True), task="causal-lm") == {}
     assert refused(of_type(tiny, tmp_path / "o", model_type="my-own"), task=task) == {}
+
+
+def test_models_that_make_no_vectors(tiny: Tiny, tmp_path: Path) -> None:
+    folder = of_type(tiny, tmp_path / "m")
+    assert refused(folder, task="embedding") == {}
+    assert refused(folder, task="embedding", prompt_name="query") == {
+        "job.spec.prompt_name": "must be unset: the model has none, got 'query'"
+    }
+    write_sentence_embedding(folder, SentenceEmbedding(prompts={"query": "q: "}), 32)
+    assert refused(folder, task="retrieval", prompt_name="query") == {}
+    message = "must be one of the model's prompts, query, got 'code'"
+    assert refused(folder, task="retrieval", prompt_name="code") == {"job.spec.prompt_name": message}
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "weightedmean"}')
+    assert "pooling must be one of mean, cls, max, lasttoken" in refused(folder, task="embedding")["job.spec.model"]
+    assert refused(folder, task="sst2") == {}
+    for task, name in (("retrieval", "encoder.layer.*"), ("sst2", "bert.encoder.layer.*")):
+        assert "job.spec.include" not in refused(folder, task=task, include=[name])
+        assert "job.spec.include" in refused(folder, task=task, include=["other." + name])
+    assert "job.spec.include" in refused(folder, task="retrieval", include=["bert.encoder.layer.*"])
+    other = of_type(tiny, tmp_path / "n", model_type="t5")
+    assert refused(other, task="embedding") == {
+        "job.spec.model": "must be no encoder-decoder for the task embedding, got a t5; give an encoder, such as BERT"
+    }
 
 
 def test_shared_layers(tiny: Tiny, tmp_path: Path) -> None:
