@@ -166,7 +166,7 @@ class DecoderForward(OneCall[Decoder]):
             if product.bias is not None:
                 yield product.bias
 
-    def make(self) -> Decoder:
+    def make(self, *sizes: int) -> Decoder:
         blocks = [block_of(block, self._parts.family) for block in self._parts.blocks]
         return Decoder(blocks, None if self._parts.last is None else normal_of(self._parts.last))
 

@@ -62,7 +62,7 @@ def fuse(model: nn.Module) -> None:
     found = ((module, layer_forward(module)) for module in model.modules())
     forwards = {module: forward for module, forward in found if forward is not None}
     passes: list[tuple[nn.Module, ModelForward | DecoderForward | None]] = [
-        (module, model_forward(module, forwards) or decoder_forward(module)) for module in model.modules()
+        (module, model_forward(module) or decoder_forward(module)) for module in model.modules()
     ]
     for module in list(model.modules()):
         name = class_name(module)

@@ -1,136 +1,174 @@
-"""A whole pass through the encoder of a BERT, embeddings included, in one call of the native kernel."""
+"""A whole pass through an encoder, embeddings included, in one call of the native kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
-from mvprune.artifact.structures import class_name
 from mvprune.runtime import layers
-from mvprune.runtime._embedding import StoredEmbedding, is_plain, table_of
-from mvprune.runtime._layer import LayerForward, OneCall, is_norm, norm_of
+from mvprune.runtime._embedding import StoredEmbedding, table_of
+from mvprune.runtime._encoders import Encoder, encoder_of
+from mvprune.runtime._layer import OneCall, held_by, norm_of, takes
 from mvprune.runtime._linear import address
+from mvprune.runtime._places import Tables, span_for
 
-_COUNT_FROM_0 = ("BertModel",)
-_COUNT_WITHOUT_PADDING = ("CamembertModel", "RobertaModel", "XLMRobertaModel")  # positions start after padding's
-_TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")  # in the order in which they are added
 _RECORDED = ("output_attentions", "output_hidden_states")
+_OWN_HOOKS = "transformers.utils.output_capturing"  # do nothing unless a call records: then it goes layer by layer
 
 Ids = npt.NDArray[np.int64]
 
 
-class ModelForward(OneCall[layers.Layers]):
+class _Made(NamedTuple):
+    layers: layers.Layers
+    tables: Tables | None  # the layers refer to their memory
+
+
+class ModelForward(OneCall[_Made]):
     """The replacement of a model's `forward`. Calls out of the ordinary go the model's own way, layer by layer."""
 
-    def __init__(self, model: Any, blocks: list[LayerForward]) -> None:
-        self._model, self._blocks = model, blocks
-        self._counts_padding = class_name(model) in _COUNT_FROM_0
-        self._deciding = list({id(block.config): block for block in blocks}.values())
-        self._watched = (model.embeddings, model.encoder, *model.encoder.layer)
+    _held: list[tuple[dict[str, Any], str]] | None = None  # where the tensors lie that are in no block
 
-    def __call__(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
+    def __init__(self, model: Any, encoder: Encoder) -> None:
+        self._model, self._encoder = model, encoder
+        parts = (model.embeddings, *encoder.modules, encoder.norm, *([encoder.last] if encoder.last else []))
+        self._watched = (*parts, model.get_submodule(encoder.family.blocks.partition(".")[0]))
+        deciding = encoder.blocks if encoder.family.by_function else ()
+        self._deciding = list({id(block.attention.config): block for block in deciding}.values())
+        self._span = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Hidden states, and what the pooler makes of them."""
-        given = (attention_mask, token_type_ids, position_ids)
-        if args or input_ids is None or not self._takes(input_ids, given, kwargs):
-            own = type(self._model).forward
-            return own(self._model, input_ids, attention_mask, token_type_ids, position_ids, *args, **kwargs)
-        y = self._run(_array(input_ids), *given)
-        pooled = None if self._model.pooler is None else self._model.pooler(y)
-        return BaseModelOutputWithPoolingAndCrossAttentions(last_hidden_state=y, pooler_output=pooled)
+        names = self._encoder.family.arguments
+        given = dict(zip(names, args, strict=False)) | kwargs
+        ids, rows = given.get("input_ids"), {name: given.get(name) for name in names[1:]}
+        others = {name: value for name, value in given.items() if name not in names}
+        if len(args) > len(names) or ids is None or not self._takes(ids, rows, others):
+            return type(self._model).forward(self._model, *args, **kwargs)
+        y = self._run(_array(ids), **rows)
+        pooler = getattr(self._model, "pooler", None)
+        pooled = {"pooler_output": None if pooler is None else pooler(y)} if hasattr(self._model, "pooler") else {}
+        return self._encoder.family.output(last_hidden_state=y, **pooled)
 
-    def _takes(self, ids: Tensor, given: tuple[Tensor | None, ...], others: Mapping[str, Any]) -> bool:
+    def _takes(self, ids: Tensor, rows: Mapping[str, Tensor | None], others: Mapping[str, Any]) -> bool:
         config = self._model.config
         return (
             ids.dim() == 2
-            and all(one is None or one.shape == ids.shape for one in given)
-            and all(one is None or (name == "return_dict" and one) for name, one in others.items())
+            and all(one is None or one.shape == ids.shape for one in rows.values())
+            and all(_is_usual(name, one) for name, one in others.items())
             and not any(getattr(config, name, False) for name in _RECORDED)
             and getattr(config, "return_dict", True)
-            and not any(module._forward_hooks or module._forward_pre_hooks for module in self._watched)
-            and all(block.takes(*ids.shape) for block in self._deciding)
+            and not any(_is_watched(module) for module in self._watched)
+            and all(takes(block) for block in self._deciding)
+            and (rows.get("position_ids") is None or any(given == "positions" for _, given in self._encoder.tables))
         )
 
-    def _run(self, ids: Ids, mask: Tensor | None, types: Tensor | None, positions: Tensor | None) -> Tensor:
+    def _run(
+        self,
+        ids: Ids,
+        attention_mask: Tensor | None,
+        position_ids: Tensor | None,
+        token_type_ids: Tensor | None = None,
+    ) -> Tensor:
         examples, length = ids.shape
-        kept = None if mask is None else np.ascontiguousarray(mask.numpy() != 0)
-        if kept is not None and kept.all():
-            kept = None
-        rows = (
-            ids,
-            np.zeros_like(ids) if types is None else _array(types),
-            self._positions(ids) if positions is None else _array(positions),
-        )
-        y = torch.empty(examples, length, self._blocks[0].query.in_features)
-        self.native().run(
+        kept = None if attention_mask is None else attention_mask.numpy() != 0
+        within = None if kept is None or not examples or kept[:, -1].all() else _within(kept)
+        lengths = np.full(examples, length) if within is None else within.sum(1)
+        types = np.zeros_like(ids) if token_type_ids is None else _array(token_type_ids)
+        positions = self._positions(ids) if position_ids is None else _array(position_ids)
+        rows = {"words": ids, "types": types, "positions": positions}
+        given = [_chosen(rows[name], within) for _, name in self._encoder.tables]
+        shown = None if kept is None else _chosen(kept, within)
+        query = self._encoder.blocks[0].query
+        y = torch.empty(int(lengths.sum()), query.in_features)
+        if self._encoder.places is None:
+            made = self.native()
+        else:
+            span = self._span = max(self._span, span_for(int(lengths.max(initial=0))))
+            made = self.native(span)
+        made.layers.run(
             address(y),
-            ids=[one.ctypes.data for one in rows],
-            kept=0 if kept is None else kept.ctypes.data,
-            examples=examples,
-            length=length,
-            threads=self._blocks[0].query.threads,
+            ids=[one.ctypes.data for one in given],
+            kept=0 if shown is None or shown.all() else shown.ctypes.data,
+            lengths=lengths,
+            threads=query.threads,
         )
-        return y
+        if within is None:
+            return y.view(examples, length, query.in_features)
+        whole = torch.zeros(examples, length, query.in_features)
+        whole[torch.from_numpy(within)] = y
+        return whole
 
     def _positions(self, ids: Ids) -> Ids:
-        if self._counts_padding:
-            return np.ascontiguousarray(np.broadcast_to(np.arange(ids.shape[1]), ids.shape))
+        if self._encoder.family.counts_padding:
+            return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
         padding = self._model.embeddings.padding_idx
         shown = ids != padding
-        return np.ascontiguousarray(np.cumsum(shown, axis=1) * shown + padding)
-
-    def _tables(self) -> list[Any]:
-        return [self._model.embeddings.get_submodule(name) for name in _TABLES]
+        found: Ids = np.cumsum(shown, axis=1) * shown + padding
+        return found
 
     def tensors(self) -> Iterator[Tensor]:
-        for table in self._tables():
-            if not isinstance(table, StoredEmbedding):
-                yield table.weight
-        yield from (self._model.embeddings.LayerNorm.weight, self._model.embeddings.LayerNorm.bias)
-        for block in self._blocks:
+        if self._held is None:
+            norms = [self._encoder.norm, *([self._encoder.last] if self._encoder.last else [])]
+            held = [place for norm in norms for place in held_by(norm)]
+            for table, _ in self._encoder.tables:
+                held += [] if isinstance(table, StoredEmbedding) else held_by(table)
+            self._held = held + (self._encoder.places.sources() if self._encoder.places else [])
+        for part, name in self._held:
+            yield part[name]
+        for block in self._encoder.blocks:
             yield from block.tensors()
 
-    def make(self) -> layers.Layers:
-        tables = self._tables()
-        norm = norm_of(self._model.embeddings.LayerNorm)
-        embedding = layers.Embedding([table_of(table) for table in tables], tables[0].embedding_dim, norm)
-        return layers.Layers([block.layer() for block in self._blocks], embedding)
+    def make(self, *sizes: int) -> _Made:
+        tables = [table for table, _ in self._encoder.tables]
+        embedding = layers.Embedding(
+            [table_of(table) for table in tables], tables[0].embedding_dim, norm_of(self._encoder.norm)
+        )
+        last = layers.NO_NORM if self._encoder.last is None else norm_of(self._encoder.last)
+        if self._encoder.places is None:
+            return _Made(layers.Layers([block.layer() for block in self._encoder.blocks], embedding, last), None)
+        with torch.inference_mode():
+            made = self._encoder.places.tables(*sizes)
+        pairs = zip(self._encoder.blocks, made.places, strict=True)
+        return _Made(layers.Layers([block.layer(one, made.scale) for block, one in pairs], embedding, last), made)
+
+    def __getstate__(self) -> dict[str, Any]:  # a copy has other tensors
+        return {name: value for name, value in super().__getstate__().items() if name != "_held"}
 
 
-def model_forward(model: nn.Module, forwards: Mapping[nn.Module, LayerForward]) -> ModelForward | None:
-    """The computation of the model at once, or None if it has to go layer by layer.
+def model_forward(model: nn.Module) -> ModelForward | None:
+    """The computation of a model at once, or None if it has to go layer by layer.
 
     Args:
         model: any module.
-        forwards: of the blocks that the kernel computes at once.
     """
-    if class_name(model) not in (*_COUNT_FROM_0, *_COUNT_WITHOUT_PADDING):
-        return None
-    whole: Any = model
-    blocks = [forwards.get(block) for block in whole.encoder.layer]
-    tables = [whole.embeddings.get_submodule(name) for name in _TABLES]
-    if (
-        not blocks
-        or not all(isinstance(table, StoredEmbedding) or is_plain(table) for table in tables)
-        or not is_norm(whole.embeddings.LayerNorm)
-        or getattr(whole.embeddings, "position_embedding_type", "absolute") != "absolute"
-    ):
-        return None
-    known = [block for block in blocks if block is not None]
-    return ModelForward(whole, known) if len(known) == len(blocks) else None
+    encoder = encoder_of(model)
+    return None if encoder is None else ModelForward(model, encoder)
+
+
+def _is_usual(name: str, value: Any) -> bool:
+    """Whether a call with this argument gives what one without it gives."""
+    return value is None or (name == "return_dict" and bool(value)) or (name in _RECORDED and value is False)
+
+
+def _is_watched(module: nn.Module) -> bool:
+    """Whether a module has hooks, other than those which transformers leaves in it once a call has recorded."""
+    hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    return any(getattr(hook, "__module__", "") != _OWN_HOOKS for hook in hooks)
+
+
+def _within(kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The tokens up to the last one of each example that is kept; all of an example that has none."""
+    found: npt.NDArray[np.bool_] = np.logical_or.accumulate(kept[:, ::-1], axis=1)[:, ::-1]
+    return found | ~found[:, :1]
+
+
+def _chosen(rows: npt.NDArray[Any], within: npt.NDArray[np.bool_] | None) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(rows if within is None else rows[within])
 
 
 def _array(ids: Tensor) -> Ids:

@@ -97,7 +97,7 @@ def _library() -> tuple[ctypes.CDLL, str]:
     library.mvprune_sample.argtypes = (pointer, pointer, pointer, pointer, number, ctypes.c_int32)
     library.mvprune_feed_forward.argtypes = (pointer, pointer, pointer, number, ctypes.c_int32)
     library.mvprune_embed.argtypes = (pointer, pointer, pointer, number)
-    library.mvprune_layers.argtypes = (pointer, number, *(pointer,) * 5, number, number, ctypes.c_int32)
+    library.mvprune_layers.argtypes = (pointer, number, *(pointer,) * 7, number, ctypes.c_int32)
     library.mvprune_share_gradient.argtypes = (*(pointer,) * 5, number)
     library.mvprune_share_gradient.restype = None
     library.mvprune_mask_weights.argtypes = (pointer, pointer, pointer, number, ctypes.c_int32)

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from mvprune.runtime import kernel
 from mvprune.runtime.kernel import Activation, Product, SparseMatrix
 
@@ -23,12 +26,28 @@ class _Norm(ctypes.Structure):
     _fields_ = (("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("epsilon", ctypes.c_float))
 
 
+class _Places(ctypes.Structure):
+    _fields_ = (
+        ("span", ctypes.c_int64),
+        ("window", ctypes.c_int64),
+        ("bias", ctypes.c_void_p),
+        ("bias_stride", ctypes.c_int64),
+        ("to_key", ctypes.c_void_p),
+        ("to_query", ctypes.c_void_p),
+        ("most", ctypes.c_void_p),
+        ("turns", ctypes.c_void_p),
+    )
+
+
 class _Layer(ctypes.Structure):
     _fields_ = (
         *((name, Product) for name in _PRODUCTS),
         *((name, _Norm) for name in ("attention_norm", "output_norm")),
         ("heads", ctypes.c_int64),
         ("scale", ctypes.c_float),
+        ("normalizes_before", ctypes.c_int32),
+        ("is_gated", ctypes.c_int32),
+        ("places", ctypes.POINTER(_Places)),
     )
 
 
@@ -58,22 +77,69 @@ class Affine(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """A layer normalization: addresses of weight and bias, (features,) each."""
+    """A layer normalization: addresses of weight and bias, (features,) each; a bias of 0 for none.
+
+    A weight of 0 is for no normalization.
+    """
 
     weight: int
     bias: int
     epsilon: float
 
 
-class Layer(NamedTuple):
-    """A Transformer's block that normalizes after each sum, as BERT's:
+NO_NORM = Norm(0, 0, 0.0)
 
-    a = norm(x + out(attention(query(x), key(x), value(x)))), and norm(a + down(activation(up(a)))).
+
+class Places(NamedTuple):
+    """What the scores of a layer's attention know of where its tokens are: addresses of float32, or 0 for none.
+
+    Columns of tables of distances are those of a query's place minus a key's, from -span up to span - 1.
+
+    Attributes:
+        span: at least `SPARE` more than the tokens of any example.
+        window: the distance beyond which `bias` hides all keys, which are then not computed; 0 for none.
+        bias: (heads, 2 span) of distances, added to the scores.
+        shares_bias: whether it is (1, 2 span), for all heads.
+        to_key: (heads times size, 2 span) of distances: each query's products with them are added to those with keys.
+        to_query: the same of each key's products with queries. There are both or none.
+        most: (heads, 2), the greatest magnitudes in a head's rows of to_key and to_query.
+        turns: (size, span) of places: cosines, then sines, which turn the features of queries and keys; the first half
+            of a head's features with the second.
+    """
+
+    span: int
+    window: int = 0
+    bias: int = 0
+    shares_bias: bool = False
+    to_key: int = 0
+    to_query: int = 0
+    most: int = 0
+    turns: int = 0
+
+
+SPARE = 32
+"""By how much the span of tables exceeds the tokens of an example, at least: the kernel reads whole vectors."""
+
+
+class Layer(NamedTuple):
+    """A Transformer's block. One that normalizes after each sum, as BERT's:
+
+    a = attention_norm(x + out(attention(query(x), key(x), value(x)))), and output_norm(a + down(activation(up(a)))).
+
+    One that normalizes before: with n = attention_norm(x), a = x + out(attention(query(n), key(n), value(n))), and
+    a + down(activation(up(output_norm(a)))).
+
+    Attributes:
+        key, value: None: the rows of query are those of all three, one after the other.
+        normalizes_before: which of the two.
+        is_gated: up has two halves: down(activation(first) * second).
+        scale: of the scores; None for 1 / sqrt(a head's size).
+        places: None: scores do not depend on them.
     """
 
     query: Affine
-    key: Affine
-    value: Affine
+    key: Affine | None
+    value: Affine | None
     out: Affine
     up: Affine
     down: Affine
@@ -81,6 +147,15 @@ class Layer(NamedTuple):
     output_norm: Norm
     activation: Activation
     heads: int
+    normalizes_before: bool = False
+    is_gated: bool = False
+    scale: float | None = None
+    places: Places | None = None
+
+    @property
+    def attended(self) -> int:
+        """Features of the queries of all heads."""
+        return self.query.weight.rows // (3 if self.key is None else 1)
 
 
 class Table(NamedTuple):
@@ -145,70 +220,91 @@ class Layers:
     Args:
         layers: at least one, of the same hidden size.
         embedding: None: x is given.
+        last: a normalization of what the last layer gives.
 
     Raises:
         ValueError: the shapes do not fit each other.
     """
 
-    def __init__(self, layers: Sequence[Layer], embedding: Embedding | None = None) -> None:
+    def __init__(self, layers: Sequence[Layer], embedding: Embedding | None = None, last: Norm = NO_NORM) -> None:
         self._layers, self._embedding = tuple(layers), embedding  # the structures refer to their memory
         self._hidden = layers[0].query.weight.columns
         for layer in layers:
             self._check(layer)
         if embedding is not None and embedding.columns != self._hidden:
             raise ValueError(f"the embedding has {embedding.columns} columns, not {self._hidden}")
-        self._structures = (_Layer * len(layers))(*map(_structure, layers))
+        self._places = [None if layer.places is None else _places_of(layer.places) for layer in layers]
+        self._structures = (_Layer * len(layers))(*map(_structure, layers, self._places))
+        self._last = _Norm(*last)
+        self._longest = min((layer.places.span - SPARE for layer in layers if layer.places), default=None)
 
     def run(
         self,
         y: int,
         *,
-        examples: int,
-        length: int,
+        lengths: npt.NDArray[np.int64],
         x: int = 0,
         ids: Sequence[int] = (),
         kept: int = 0,
         threads: int = 1,
     ) -> None:
-        """On addresses of contiguous arrays.
+        """On addresses of contiguous arrays: the tokens of all examples, one example behind the other.
 
         Args:
-            y: (examples, length, hidden) of float32, written; must not overlap x.
-            examples, length: of any number.
+            y: (tokens, hidden) of float32, written; must not overlap x.
+            lengths: of each example, (examples,) in any order.
             x: as y; not read if there is an embedding.
-            ids: of each table of the embedding, (examples, length) of int64.
-            kept: (examples, length) of bool, the tokens that others may attend to, or 0 for all.
+            ids: of each table of the embedding, (tokens,) of int64.
+            kept: (tokens,) of bool, those that others may attend to, or 0 for all.
             threads: at most, the caller's among them; they do not change the result.
 
         Raises:
             IndexError: a table has no such row.
             MemoryError: no memory for the transposed values.
-            ValueError: ids are not as many as tables.
+            ValueError: ids are not as many as tables, or an example is longer than the layers' places.
         """
+        if self._longest is not None and lengths.max(initial=0) > self._longest:
+            raise ValueError(f"examples may have up to {self._longest} tokens, got {lengths.max()}")
+        lengths = np.ascontiguousarray(lengths, np.int64)
         embedding = None if self._embedding is None else self._embedding.address()
         pointers = None if self._embedding is None else self._embedding.pointers(ids)
+        given = (self._structures, len(self._layers), embedding, pointers, ctypes.byref(self._last), x, kept)
         run = kernel._library()[0].mvprune_layers
-        kernel.done(
-            run(self._structures, len(self._layers), embedding, pointers, x, kept, y, examples, length, threads)
-        )
+        kernel.done(run(*given, lengths.ctypes.data, y, len(lengths), threads))
 
     def _check(self, layer: Layer) -> None:
-        hidden, attended, inner = self._hidden, layer.query.weight.rows, layer.up.weight.rows
-        wanted = [(attended, hidden)] * 3 + [(hidden, attended), (inner, hidden), (hidden, inner)]
-        parts: list[Affine] = [getattr(layer, name) for name in _PRODUCTS]
-        if [(part.weight.rows, part.weight.columns) for part in parts] != wanted or attended % layer.heads:
-            raise ValueError("the shapes of the products do not make a layer")
+        hidden, attended, inner = self._hidden, layer.attended, layer.down.weight.columns
+        rows = {"out": hidden, "up": inner * (2 if layer.is_gated else 1), "down": hidden}
+        rows |= {"query": 3 * attended} if layer.key is None else dict.fromkeys(("query", "key", "value"), attended)
+        columns = dict.fromkeys(("query", "key", "value", "up"), hidden) | {"out": attended, "down": inner}
+        for name in _PRODUCTS:
+            part: Affine | None = getattr(layer, name)
+            found = None if part is None else (part.weight.rows, part.weight.columns)
+            if found != ((rows[name], columns[name]) if name in rows else None) or attended % layer.heads:
+                raise ValueError("the shapes of the products do not make a layer")
 
 
-def _structure(layer: Layer) -> _Layer:
-    parts: dict[str, Affine] = {name: getattr(layer, name) for name in _PRODUCTS}
+def _places_of(places: Places) -> _Places:
+    stride = 0 if places.shares_bias else 2 * places.span
+    tables = (places.to_key, places.to_query, places.most, places.turns)
+    return _Places(places.span, places.window, places.bias, stride, *tables)
+
+
+def _structure(layer: Layer, places: _Places | None) -> _Layer:
+    parts: dict[str, Affine | None] = {name: getattr(layer, name) for name in _PRODUCTS}
+    products = (
+        Product()
+        if part is None
+        else part.weight.product(part.bias, 0, 0, layer.activation if name == "up" else "none")
+        for name, part in parts.items()
+    )
     return _Layer(
-        *(
-            part.weight.product(part.bias, 0, 0, layer.activation if name == "up" else "none")
-            for name, part in parts.items()
-        ),
+        *products,
         _Norm(*layer.attention_norm),
         _Norm(*layer.output_norm),
         layer.heads,
-        (layer.query.weight.rows // layer.heads) ** -0.5,
+        (layer.attended // layer.heads) ** -0.5 if layer.scale is None else layer.scale,
+        layer.normalizes_before,
+        layer.is_gated,
+        None if places is None else ctypes.pointer(places),
     )

@@ -82,20 +82,23 @@ class Emulated:
         count: int,
         embedding: Any,
         ids: Any,
+        last: Any,
         x: int,
         kept: int,
+        lengths: int,
         y: int,
         examples: int,
-        length: int,
         threads: int,
     ) -> int:
-        size = examples * length * layers[0].down.matrix.contents.rows
+        tokens = int(np.frombuffer(ctypes.string_at(lengths, 8 * examples), np.int64).sum())
+        hidden = layers[0].down.matrix.contents.rows
+        size = tokens * hidden
         request = [_number(ord("l")), _number(size), _number(count), *map(_layer, layers)]
         request.append(_number(embedding is not None))
         if embedding is not None:
-            request += [_embedding(embedding._obj), _ids(ids, examples * length)]
-        request += [_floats(x, size), _at(kept, examples * length)]
-        return self._call(request, (examples, length, threads), y, size)
+            request += [_embedding(embedding._obj), _ids(ids, tokens)]
+        request += [_norm(last._obj, hidden), _floats(x, size), _at(kept, tokens), _at(lengths, 8 * examples)]
+        return self._call(request, (examples, threads), y, size)
 
     def _call(self, request: list[bytes], numbers: tuple[int, ...], y: int, size: int) -> int:
         with self._lock:
@@ -181,9 +184,29 @@ def _norm(norm: Any, features: int) -> bytes:
 
 def _layer(layer: Any) -> bytes:
     hidden = layer.down.matrix.contents.rows
-    products = (_product(getattr(layer, name), 0) for name in ("query", "key", "value", "out", "up", "down"))
+    attended = layer.query.matrix.contents.rows // (1 if layer.key.matrix else 3)
+    optional = (_number(1) + _product(one, 0) if one.matrix else _number(0) for one in (layer.key, layer.value))
+    products = [_product(layer.query, 0), *optional, *(_product(one, 0) for one in (layer.out, layer.up, layer.down))]
     norms = (_norm(norm, hidden) for norm in (layer.attention_norm, layer.output_norm))
-    return b"".join([*products, *norms, _number(layer.heads), _float(layer.scale)])
+    forms = (_number(layer.normalizes_before), _number(layer.is_gated), _number(bool(layer.places)))
+    places = _places(layer.places.contents, layer.heads, attended) if layer.places else b""
+    return b"".join([*products, *norms, _number(layer.heads), _float(layer.scale), *forms, places])
+
+
+def _places(places: Any, heads: int, attended: int) -> bytes:
+    columns = 2 * places.span
+    return b"".join(
+        [
+            _number(places.span),
+            _number(places.window),
+            _floats(places.bias, columns * (heads if places.bias_stride else 1)),
+            _number(places.bias_stride),
+            _floats(places.to_key, columns * attended),
+            _floats(places.to_query, columns * attended),
+            _floats(places.most, 2 * heads),
+            _floats(places.turns, places.span * attended // heads),
+        ]
+    )
 
 
 def _embedding(embedding: Any) -> bytes:

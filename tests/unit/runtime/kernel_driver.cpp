@@ -16,7 +16,7 @@ extern "C" int mvprune_linear(const Product* product, const float* x, int64_t to
 extern "C" int mvprune_sample(const Matrix* matrix, const float* grad, const float* x, float* values, int64_t tokens, int32_t threads);
 extern "C" int mvprune_feed_forward(const Product* up, const Product* down, const float* x, int64_t tokens, int32_t threads);
 extern "C" int mvprune_embed(const Embedding* embedding, const int64_t* const* ids, float* y, int64_t tokens);
-extern "C" int mvprune_layers(const Layer* layers, int64_t count, const Embedding* embedding, const int64_t* const* ids, const float* x, const uint8_t* kept, float* y, int64_t examples, int64_t length, int32_t threads);
+extern "C" int mvprune_layers(const Layer* layers, int64_t count, const Embedding* embedding, const int64_t* const* ids, const Norm* last, const float* x, const uint8_t* kept, const int64_t* lengths, float* y, int64_t examples, int32_t threads);
 
 namespace {
 
@@ -89,10 +89,34 @@ Norm given_norm() {
   return norm;
 }
 
+std::unique_ptr<Given> given_or_none() { return number() ? std::make_unique<Given>(nullptr) : nullptr; }
+
+Product product_of(const std::unique_ptr<Given>& given) { return given ? given->product : Product{}; }
+
+Places given_places() {
+  Places places;
+  places.span = number();
+  places.window = number();
+  places.bias = array<float>();
+  places.bias_stride = number();
+  places.to_key = array<float>();
+  places.to_query = array<float>();
+  places.most = array<float>();
+  places.turns = array<float>();
+  return places;
+}
+
 struct GivenLayer {
-  Given query{nullptr}, key{nullptr}, value{nullptr}, out{nullptr}, up{nullptr}, down{nullptr};
-  Layer layer{query.product, key.product, value.product, out.product, up.product, down.product,
-              given_norm(), given_norm(), number(), *array<float>()};
+  Given query{nullptr};
+  std::unique_ptr<Given> key = given_or_none(), value = given_or_none();
+  Given out{nullptr}, up{nullptr}, down{nullptr};
+  Layer layer{query.product, product_of(key), product_of(value), out.product, up.product, down.product, given_norm(), given_norm(),
+              number(), *array<float>(), static_cast<int32_t>(number()), static_cast<int32_t>(number()), nullptr};
+  bool has_places = number() != 0;
+  Places places = has_places ? given_places() : Places{};
+
+  GivenLayer() { layer.places = has_places ? &places : nullptr; }
+  GivenLayer(const GivenLayer&) = delete;
 };
 
 struct GivenEmbedding {
@@ -172,13 +196,15 @@ int main() {
       const bool embedded = number() != 0;
       const auto embedding = embedded ? std::make_unique<GivenEmbedding>() : nullptr;
       const std::vector<const int64_t*> ids = given_ids(embedded ? embedding->embedding.count : 0);
+      const Norm last = given_norm();
       const auto* x = array<float>();
       const auto* kept = array<uint8_t>();
-      const int64_t examples = number(), length = number();
+      const auto* lengths = array<int64_t>();
+      const int64_t examples = number();
       const auto threads = static_cast<int32_t>(number());
       const Embedding* const first = embedded ? &embedding->embedding : nullptr;
       const auto count = static_cast<int64_t>(layers.size());
-      answer(mvprune_layers(layers.data(), count, first, ids.data(), x, kept, y.data(), examples, length, threads), y);
+      answer(mvprune_layers(layers.data(), count, first, ids.data(), &last, x, kept, lengths, y.data(), examples, threads), y);
     }
   }
 }

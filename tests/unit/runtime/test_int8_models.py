@@ -51,16 +51,16 @@ def test_dense_layers_of_the_blocks_use_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @needs_layers
-@pytest.mark.parametrize(("architecture", "whole"), [("Bert", 2), ("Electra", 2), ("DistilBert", 2), ("DebertaV2", 0)])
-def test_whole_layers_use_it(architecture: str, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("architecture", ["Bert", "Electra", "DistilBert"])
+def test_whole_layers_use_it(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And give what their parts give, up to what another rounding of the inputs changes."""
     sparse = int8(pruned(architecture))
     calls = counted(monkeypatch)
     found = logits(sparse, batch=3, tokens=30)
-    assert calls == [(3, 30)] * whole
+    assert calls == [(3, 30)] * 2
     sparse.config._attn_implementation = "eager"  # weights are wanted: part by part
     assert off(logits(sparse, batch=3, tokens=30), found) < 0.05
-    assert calls == [(3, 30)] * whole
+    assert calls == [(3, 30)] * 2
 
 
 @needs_kernel

@@ -85,7 +85,7 @@ def test_rows_that_do_not_exist_are_refused(isa: str) -> None:
             with pytest.raises(IndexError, match="must be that of one of its rows"):
                 embedding.run([address(one) for one in ids], address(y), 3)
             with pytest.raises(IndexError, match="must be that of one of its rows"):
-                layer.run(address(y), ids=[address(one) for one in ids], examples=1, length=3)
+                layer.run(address(y), ids=[address(one) for one in ids], lengths=np.array([3]))
     assert np.isnan(y).all()
     with pytest.raises(ValueError, match="there are 1 arrays of ids for 2 tables"):
         embedding.run([address(second)], address(y), 3)

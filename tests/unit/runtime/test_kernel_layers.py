@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -82,7 +84,7 @@ def test_a_pass_is_its_layers_one_after_another(isa: str) -> None:
         for threads in (1, 2, 3, 8):
             y, z = np.full_like(x, np.nan), np.full_like(x, np.nan)
             whole = layers.Layers(made, embedding)
-            shape: dict[str, int] = {"examples": examples, "length": length, "threads": threads}
+            shape: dict[str, Any] = {"lengths": np.full(examples, length), "threads": threads}
             whole.run(address(y), ids=[address(one) for one in ids], kept=address(kept), **shape)
             layers.Layers(made).run(address(z), x=address(x), kept=address(kept), **shape)
             assert np.array_equal(y, wanted)

@@ -226,7 +226,7 @@ def test_layers_use_it_too(isa: str, int8: tuple[str, ...]) -> None:
 
     def call(threads: int, given: Array = x, shown: Array | None = kept) -> Array:
         y = np.full_like(given, np.nan)
-        shape: dict[str, int] = {"examples": len(given), "length": given.shape[1], "threads": threads}
+        shape: dict[str, Any] = {"lengths": np.full(len(given), given.shape[1]), "threads": threads}
         layers.Layers([layer_with(parts, int8, 4)]).run(address(y), x=address(given), kept=address(shown), **shape)
         return y
 
@@ -253,7 +253,7 @@ def test_attention_between_products_of_bytes_is_near_that_in_fp32(
 
     def call(layer: layers.Layer, given: Array) -> Array:
         y = np.full_like(given, np.nan)
-        layers.Layers([layer]).run(address(y), x=address(given), kept=address(kept), examples=3, length=length)
+        layers.Layers([layer]).run(address(y), x=address(given), kept=address(kept), lengths=np.full(3, length))
         return y
 
     wanted, found = call(exact, x), call(rounded, x)

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <initializer_list>
 
 #include "kernel.h"
 #include "matrix.h"
+#include "pass.h"
 #include "pool.h"
 #include "scratch.h"
 
@@ -62,12 +62,6 @@ const Dots* dots_for(const Isa& isa) {
     if (some->lanes == isa.lanes && supported(*some)) return some;
   }
   return nullptr;  // not reached: each instruction set has a slow one
-}
-
-// Vectors of tokens in a block, at most.
-int64_t most_vectors(const Isa& isa, std::initializer_list<const Product*> products) {
-  const bool bytes = std::all_of(products.begin(), products.end(), [](const Product* one) { return takes_bytes(*one->matrix); });
-  return bytes ? isa.byte_vectors : isa.vectors;
 }
 
 // How x is cut: every block of tokens is whole vectors, as even as can be, and as many as there are threads if possible.
@@ -141,123 +135,6 @@ struct SampleCall {
     if (cut.tokens > 0) {
       parallel(parts, threads, [](void* call, int64_t i) { static_cast<SampleCall*>(call)->task(i); }, this);
     }
-    return out_of_memory ? 1 : 0;
-  }
-};
-
-// Some examples of a batch, which are computed together: as many as there are threads. What they need stays in cache.
-struct Group {
-  int64_t first;   // example
-  int64_t count;   // examples
-  int64_t width;   // tokens in a block
-  int64_t blocks;  // of an example
-};
-
-// Layers one after another. x stays transposed, (hidden, tokens) for each block of tokens: `panels` has it for all examples,
-// `products` the query, key and value of one group. All blocks are projected before one attends to the others.
-struct Pass {
-  const Isa& isa;
-  const Embedding* embedding;  // null: x is given
-  const int64_t* const* ids;
-  const float* x;
-  const uint8_t* kept;
-  float* y;
-  int64_t examples;
-  int64_t length;
-  int64_t hidden;
-  int threads;
-  int64_t most = 0;  // vectors in a block
-  const Layer* layer = nullptr;
-  Group group{};
-  float* panels = nullptr;
-  float* products = nullptr;
-  std::atomic<bool> out_of_memory{false};
-
-  int64_t padded() const { return (length + isa.lanes - 1) / isa.lanes * isa.lanes; }
-
-  int64_t group_size() const { return std::min<int64_t>(threads, examples); }
-
-  Group group_from(int64_t first) const {
-    const int64_t count = std::min(group_size(), examples - first), vectors = padded() / isa.lanes;
-    const int64_t wanted = std::min((threads + count - 1) / count, vectors);
-    const int64_t width = std::min((vectors + wanted - 1) / wanted, most) * isa.lanes;
-    return {first, count, width, (length + width - 1) / width};
-  }
-
-  Tokens block(int64_t i) const { return {i * group.width, std::min(length, (i + 1) * group.width)}; }
-
-  int64_t example(int64_t i) const { return group.first + i / group.blocks; }
-
-  float* panel(int64_t i) const { return panels + (example(i) * padded() + block(i % group.blocks).first) * hidden; }
-
-  float* products_of(int64_t i) const { return products + i / group.blocks * padded() * 3 * layer->query.matrix->rows; }
-
-  void enter(int64_t i) {
-    const Tokens tokens = block(i % group.blocks);
-    const int64_t first = example(i) * length;
-    const float* in = x;
-    if (embedding) {
-      isa.embed(*embedding, ids, {first + tokens.first, first + tokens.last}, y);
-      in = y;
-    }
-    isa.enter(in + first * hidden, hidden, tokens, panel(i));
-  }
-
-  void project(int64_t i) {
-    float* memory = take_scratch(isa.layer_scratch(*layer, length, group.width / isa.lanes));
-    if (!memory) {
-      out_of_memory = true;
-      return;
-    }
-    const Tokens tokens = block(i % group.blocks);
-    isa.project(*layer, panel(i), tokens, products_of(i) + tokens.first * 3 * layer->query.matrix->rows, memory);
-  }
-
-  void finish(int64_t i) {
-    float* memory = take_scratch(isa.layer_scratch(*layer, length, group.width / isa.lanes));
-    if (!memory) {
-      out_of_memory = true;
-      return;
-    }
-    const Example seen = {products_of(i), length, group.width, kept ? kept + example(i) * length : nullptr};
-    isa.finish(*layer, seen, block(i % group.blocks), panel(i), memory);
-  }
-
-  void leave(int64_t i) { isa.leave(panel(i), hidden, block(i % group.blocks), y + example(i) * length * hidden); }
-
-  template <void (Pass::*task)(int64_t)>
-  void all_blocks() {
-    parallel(group.count * group.blocks, threads, [](void* pass, int64_t i) { (static_cast<Pass*>(pass)->*task)(i); }, this);
-  }
-
-  // Calls use() for each group.
-  template <typename Use>
-  void each_group(Use use) {
-    for (int64_t first = 0; first < examples; first += group.count) {
-      group = group_from(first);
-      use();
-    }
-  }
-
-  int run(const Layer* layers, int64_t count) {
-    int64_t widest = 0;
-    most = isa.byte_vectors;
-    for (const Layer* one = layers; one < layers + count; ++one) {
-      widest = std::max(widest, one->query.matrix->rows);
-      most = std::min(most, most_vectors(isa, {&one->query, &one->key, &one->value, &one->out, &one->up, &one->down}));
-    }
-    panels = take_panels(padded() * (examples * hidden + group_size() * 3 * widest));
-    if (!panels) return 1;
-    products = panels + padded() * examples * hidden;
-    each_group([this] { all_blocks<&Pass::enter>(); });
-    for (layer = layers; layer < layers + count && !out_of_memory; ++layer) {
-      each_group([this] {
-        all_blocks<&Pass::project>();
-        all_blocks<&Pass::finish>();
-      });
-    }
-    each_group([this] { all_blocks<&Pass::leave>(); });
-    release_large_panels();
     return out_of_memory ? 1 : 0;
   }
 };
@@ -348,13 +225,16 @@ MVPRUNE_EXPORT int mvprune_embed(const Embedding* embedding, const int64_t* cons
   return 0;
 }
 
-// y of x (examples, length, hidden), or of an embedding's sums if that is not null: `count` layers, one after another.
-// `kept` is (examples, length), or null. Returns as above.
-MVPRUNE_EXPORT int mvprune_layers(const Layer* layers, int64_t count, const Embedding* embedding, const int64_t* const* ids, const float* x, const uint8_t* kept, float* y, int64_t examples, int64_t length, int32_t threads) {
-  if (examples <= 0 || length <= 0) return 0;
-  if (embedding && !all_rows_exist(*embedding, ids, examples * length)) return 2;
+// y of x (tokens, hidden), or of an embedding's sums if that is not null: `count` layers, one after another, and a norm after
+// the last. The tokens are those of all examples, one behind the other; each has its length. `kept` is (tokens,), or null.
+// Returns as above.
+MVPRUNE_EXPORT int mvprune_layers(const Layer* layers, int64_t count, const Embedding* embedding, const int64_t* const* ids, const Norm* last, const float* x, const uint8_t* kept, const int64_t* lengths, float* y, int64_t examples, int32_t threads) {
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < examples; ++i) tokens += lengths[i];
+  if (tokens <= 0) return 0;
+  if (embedding && !all_rows_exist(*embedding, ids, tokens)) return 2;
   const int64_t hidden = layers->down.matrix->rows;
-  return Pass{*chosen.load(), embedding, ids, x, kept, y, examples, length, hidden, threads}.run(layers, count);
+  return Pass{*chosen.load(), embedding, ids, *last, x, kept, lengths, y, examples, hidden, threads}.run(layers, count);
 }
 
 // One thread: callers share out the matrices.

@@ -130,7 +130,7 @@ void normalize_row(const Norm& norm, int64_t columns, float* values) {
   const float variance = sum_of([mean](auto value) { return (value - mean) * (value - mean); });
   const float scale = 1 / __builtin_sqrtf(variance + norm.epsilon);
   for (int64_t column = 0; column < columns; ++column) {
-    values[column] = (values[column] - mean) * scale * norm.weight[column] + norm.bias[column];
+    values[column] = (values[column] - mean) * scale * norm.weight[column] + (norm.bias ? norm.bias[column] : 0.0f);
   }
 }
 

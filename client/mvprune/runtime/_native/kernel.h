@@ -54,21 +54,45 @@ struct Product {
 // Adds the product of one band of rows and one block of columns to sums, for that block of a panel; see kernel.cpp.
 using Accumulate = void (*)(const Product& product, int64_t band, int64_t block, const float* panel, float* sums);
 
-// norm(v) = (v - mean(v)) / sqrt(variance(v) + epsilon) * weight + bias. Laid out as kernel.py's _Norm.
+// norm(v) = (v - mean(v)) / sqrt(variance(v) + epsilon) * weight + bias. Laid out as layers.py's _Norm.
 struct Norm {
-  const float* weight;
-  const float* bias;
+  const float* weight;  // null: norm(v) = v
+  const float* bias;    // null: none
   float epsilon;
 };
 
-// A Transformer's block that normalizes after each sum: a = norm(x + out(attention(query(x), key(x), value(x)))), then
-// y = norm(a + down(activation(up(a)))). Of the products, y and residual are not used. Laid out as kernel.py's _Layer.
+// How the scores of a layer depend on where its tokens are. Columns of distances, query minus key, are from -span on.
+// Laid out as layers.py's _Places.
+struct Places {
+  int64_t span;           // at least 32 more than the tokens of any example
+  int64_t window;         // the distance beyond which `bias` hides all keys; 0: none
+  const float* bias;      // (heads, 2 span) of distances, added to the scores; null: none
+  int64_t bias_stride;    // from one head to the next; 0: all have the same
+  const float* to_key;    // (attended, 2 span) of distances: what a query's products with keys are added to; null: none
+  const float* to_query;  // the same of a key's products with queries; null if to_key is
+  const float* most;      // (heads, 2): the greatest sizes in a head's rows of to_key and to_query
+  const float* turns;     // (head's size, span) of tokens: cosines, then sines, which turn query and key; null: none
+};
+
+// A Transformer's block. One that normalizes after each sum: a = attention_norm(x + out(attention(query(x), key(x),
+// value(x)))), then y = output_norm(a + down(activation(up(a)))). One that normalizes before: n = attention_norm(x),
+// a = x + out(attention(query(n), key(n), value(n))), then y = a + down(activation(up(output_norm(a)))). Of the products, y
+// and residual are not used. Laid out as layers.py's _Layer.
 struct Layer {
-  Product query, key, value, out, up, down;
+  Product query;       // matrix of all three if that of key and value is null: their rows follow each other
+  Product key, value;
+  Product out, up, down;
   Norm attention_norm, output_norm;
   int64_t heads;
-  float scale;  // of the scores
+  float scale;         // of the scores
+  int32_t normalizes_before;
+  int32_t is_gated;    // up has two halves: down(activation(first) * second)
+  const Places* places;  // null: scores do not depend on them
 };
+
+inline int64_t attended_rows(const Layer& layer) {
+  return layer.key.matrix ? layer.query.matrix->rows : layer.query.matrix->rows / 3;
+}
 
 // Two int4 numbers make a byte, each plus 8: those of kHalf columns the low bits, those of the next kHalf the high bits.
 // Rows are filled up to 2 kHalf columns.
@@ -93,25 +117,57 @@ struct Embedding {
   const Norm* norm;  // null: none
 };
 
-// One example of a batch, its query, key and value: (features, tokens), block of tokens by block.
-struct Example {
-  const float* products;
-  int64_t length;       // tokens
-  int64_t width;        // tokens in a block, whole vectors; the last block may have fewer
-  const uint8_t* kept;  // for each token, whether others may attend to it; null: all
+// Rows [first, last) of a matrix.
+struct Rows {
+  int64_t first;
+  int64_t last;
 };
 
-// One head of an example: rows of each block of its products.
+// Tokens [first, last) of x, at most `lanes * vectors` of them.
+struct Tokens {
+  int64_t first;
+  int64_t last;
+};
+
+// Examples that lie one behind the other in the lanes of one block of tokens, or one example of any number of blocks.
+struct Pack {
+  int64_t first;    // token of the call
+  int64_t tokens;   // of all its examples
+  int64_t width;    // tokens in a block, whole vectors; the last block may have fewer
+  int64_t blocks;
+  int64_t example;  // the first
+  int64_t examples;
+  int64_t place;    // tokens of the packs before it, each filled up to whole vectors
+};
+
+// One example of a pack, its query, key and value: (features, tokens), block of tokens by block. Behind them there is room
+// for a vector.
+struct Example {
+  const float* products;  // of the pack
+  int64_t tokens;         // of the pack
+  int64_t width;          // of the pack
+  int64_t place;          // of its first token in the pack
+  int64_t length;         // tokens
+  const uint8_t* kept;    // for each token, whether others may attend to it; null: all
+};
+
+// One head of an example: rows of each block of its products. Its tables are at distance 0.
 struct Head {
   int64_t features;  // rows in all
   int64_t key;       // first row of its keys
   int64_t value;     // first row of its values
   int64_t size;      // rows of each
   float scale;
+  int64_t window;
+  const float* bias;
+  const float* to_key;
+  const float* to_query;
+  int64_t stride;    // from one row of to_key and of to_query to the next
+  float most_of_key, most_of_query;
 };
 
-// One head's context of a block of queries, both (head.size, width).
-using Attend = void (*)(const Head& head, const Example& example, const float* queries, int64_t width, float* memory, float* out);
+// One head's context of queries of an example that are in one block: `queries` and `out` are rows of `width`.
+using Attend = void (*)(const Head& head, const Example& example, Tokens tokens, const float* queries, int64_t width, float* memory, float* out);
 
 // The gradient of a penalty on the scores S: factor times the slope of the logistic function at S - shift. Laid out as
 // passes.py's _Penalty.
@@ -137,18 +193,6 @@ struct Bracket {
   int64_t above;  // written: how many are kept
 };
 
-// Rows [first, last) of a matrix.
-struct Rows {
-  int64_t first;
-  int64_t last;
-};
-
-// Tokens [first, last) of x, at most `lanes * vectors` of them.
-struct Tokens {
-  int64_t first;
-  int64_t last;
-};
-
 // One instruction set. All functions work on one block of tokens and use the scratch memory they are given.
 struct Isa {
   const char* name;
@@ -164,18 +208,19 @@ struct Isa {
   void (*sample)(const Matrix& matrix, const float* grad, const float* x, Tokens tokens, int64_t part, int64_t parts, float* values, float* scratch);
   // down(activation(up(x))), for one block of tokens; the inner values stay transposed.
   void (*feed_forward)(const Product& up, const Product& down, const float* x, Tokens tokens, float* scratch);
-  // Floats of scratch memory that `finish` needs for a block of `vectors` vectors.
+  // Floats of scratch memory that `finish` needs for a block of `vectors` vectors, and examples of up to `length` tokens.
   int64_t (*layer_scratch)(const Layer& layer, int64_t length, int64_t vectors);
   // y (tokens, columns) of the tokens' rows: ids[k] are those of the k-th table.
   void (*embed)(const Embedding& embedding, const int64_t* const* ids, Tokens tokens, float* y);
-  // The panel of one block of tokens of x (tokens, columns), and back.
+  // The panel of one block of tokens of x (tokens, columns), and back, normalized.
   void (*enter)(const float* x, int64_t columns, Tokens tokens, float* panel);
-  void (*leave)(const float* panel, int64_t columns, Tokens tokens, float* y);
-  // A block's query(x), key(x) and value(x), transposed, of the panel of x. Scratch memory is that of `finish`.
-  void (*project)(const Layer& layer, const float* panel, Tokens tokens, float* products, float* scratch);
-  // The layer for the tokens [first, last) of an example that make one block, with the products of all its blocks: the
-  // panel of x becomes that of y.
-  void (*finish)(const Layer& layer, const Example& example, Tokens tokens, float* panel, float* scratch);
+  void (*leave)(const Norm& norm, float* panel, int64_t columns, Tokens tokens, float* y);
+  // query(x), key(x) and value(x) of the block-th block of a pack, of the panel of x. `lengths` are the tokens of the
+  // pack's examples. Scratch memory is that of `finish`.
+  void (*project)(const Layer& layer, const Pack& pack, const int64_t* lengths, int64_t block, const float* panel, float* products, float* scratch);
+  // The layer for the same tokens, with the products of all blocks: the panel of x becomes that of y. `kept` is that of
+  // the pack's tokens.
+  void (*finish)(const Layer& layer, const Pack& pack, const int64_t* lengths, const uint8_t* kept, int64_t block, const float* products, float* panel, float* scratch);
   // With G in grad and the mask's bits, of `count` weights: of_scores = G W plus the penalty's gradient, grad = G where the
   // bit is set. The lowest bit of a byte is the first.
   void (*share_gradient)(float* grad, const float* weight, const uint8_t* bits, float* of_scores, const Penalty& penalty, int64_t count);

@@ -19,14 +19,6 @@ inline uint32_t lanes_of(Integers mask) {
 #endif
 }
 
-inline Vector load_vector(const float* in) {
-  Vector value;
-  std::memcpy(&value, in, sizeof value);
-  return value;
-}
-
-inline void store_vector(float* out, Vector value) { std::memcpy(out, &value, sizeof value); }
-
 // As bf16: rounded to the nearest, from the middle to the even one.
 inline Halves halves(Vector value) {
   const Bits bits = (Bits)value, nearest = (bits + (((bits >> 16) & 1u) + 0x7fffu)) >> 16;

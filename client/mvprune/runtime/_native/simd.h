@@ -49,6 +49,24 @@ inline T* keep(T* pointer) {
 
 inline Vector splat(float value) { return value - Vector{}; }
 
+inline Vector load_vector(const float* in) {
+  Vector value;
+  std::memcpy(&value, in, sizeof value);
+  return value;
+}
+
+inline void store_vector(float* out, Vector value) { std::memcpy(out, &value, sizeof value); }
+
+// The first `count` lanes; all if there are not so many.
+inline void store_first(float* out, Vector value, int64_t count) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(out, count < kLanes ? static_cast<__mmask16>((1u << count) - 1) : 0xffff, (__m512)value);
+#else
+  if (count >= kLanes) return store_vector(out, value);
+  for (int64_t lane = 0; lane < count; ++lane) out[lane] = value[lane];
+#endif
+}
+
 // a b + c, rounded once where the instruction set can. The compiler decides by the code around a product and a sum.
 inline Vector multiply_add(Vector a, Vector b, Vector c) {
 #if defined(__AVX512F__)
