@@ -155,26 +155,36 @@ class Encoder(NamedTuple):
         return _FAMILIES[self.name]
 
 
-def encoder_of(model: Any) -> Encoder | None:
-    """The parts of a module, or None if it is no encoder that the kernel knows, or a part of it is not sparse."""
-    family = _FAMILIES.get(class_name(model))
-    if family is None or (family.places and not family.places.knows(model)):
-        return None
-    modules = list(model.get_submodule(family.blocks))
-    blocks = [whole_block(parts_at(module, family.names), **family.forms) for module in modules]
-    known = [block for block in blocks if block is not None]
-    found = ((getattr(model.embeddings, name), given) for name, given in family.tables.items())
-    tables = [(table, given) for table, given in found if table is not None]
-    norm, last = model.get_submodule(family.norm), model.get_submodule(family.last) if family.last else None
+def known_blocks(model: Any) -> tuple[Family, list[dict[str, Any]]]:
+    """Where parts are, and those of the blocks of a module, sparse or not; none if it is no encoder that the kernel
+    knows."""
+    family = _FAMILIES.get(class_name(model), _ROBERTA)
     if (
-        not blocks
-        or len(known) < len(blocks)
+        class_name(model) not in _FAMILIES
+        or (family.places and not family.places.knows(model))
         or getattr(model.config, "is_decoder", False)
-        or not all(isinstance(table, StoredEmbedding) or is_plain(table) for table, _ in tables)
-        or not all(is_norm(one) for one in (norm, last) if one is not None)
         or getattr(model.embeddings, "position_embedding_type", "absolute") != "absolute"
         or getattr(model.embeddings, "embed_proj", None) is not None
     ):
+        return family, []
+    blocks = [parts_at(module, family.names) for module in model.get_submodule(family.blocks)]
+    return family, blocks if all(blocks) else []
+
+
+def encoder_of(model: Any) -> Encoder | None:
+    """The parts of a module, or None if it is no encoder that the kernel knows, or a part of it is not sparse."""
+    family, parts = known_blocks(model)
+    blocks = [whole_block(one, **family.forms) for one in parts]
+    known = [block for block in blocks if block is not None]
+    if not known or len(known) < len(blocks):
         return None
+    found = ((getattr(model.embeddings, name), given) for name, given in family.tables.items())
+    tables = [(table, given) for table, given in found if table is not None]
+    norm, last = model.get_submodule(family.norm), model.get_submodule(family.last) if family.last else None
+    if not all(isinstance(table, StoredEmbedding) or is_plain(table) for table, _ in tables) or not all(
+        is_norm(one) for one in (norm, last) if one is not None
+    ):
+        return None
+    modules = list(model.get_submodule(family.blocks))
     places = family.places(model, known) if family.places else None
     return Encoder(class_name(model), modules, known, tables, norm, last, places)

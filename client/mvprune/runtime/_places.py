@@ -114,7 +114,7 @@ class Disentangled:
         modules = [self._encoder.rel_embeddings]
         if "layer_norm" in self._encoder.norm_rel_ebd:
             modules.append(self._encoder.LayerNorm)
-        modules += [one for attention in self._attentions for one in _projections(attention)]
+        modules += [one for attention in self._attentions for one in projections(attention)]
         return [place for module in modules for place in held_by(module)]
 
     def tables(self, span: int) -> Tables:
@@ -128,7 +128,7 @@ class Disentangled:
         embeddings = self._encoder.get_rel_embedding()[: 2 * reach]
         places, held = [], []
         for attention in self._attentions:
-            both = [project(embeddings) for project in _projections(attention)]
+            both = [project(embeddings) for project in projections(attention)]
             by_head = [one.view(len(one), attention.num_attention_heads, -1).abs().amax((0, 2)) for one in both]
             tables = [one.T[:, columns].contiguous() for one in both]
             held += [*tables, most := torch.stack(by_head, 1).contiguous()]
@@ -149,7 +149,7 @@ def _distances(span: int) -> Tensor:
     return torch.arange(-span, span)
 
 
-def _projections(attention: Any) -> tuple[Any, Any]:
+def projections(attention: Any) -> tuple[Any, Any]:
     """What makes keys of the embeddings of distances, and queries."""
     if attention.share_att_key:
         return attention.key_proj, attention.query_proj

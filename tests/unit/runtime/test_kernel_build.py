@@ -35,6 +35,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_kernel_is_clean_under_sanitizers(sanitized: dict[str, str]) -> None:
     names = (*KERNEL_TESTS, "test_passes.py", "test_masked.py", "test_vocabulary.py", "test_decoder.py")
     tests = [str(Path(__file__).with_name(name)) for name in names]
