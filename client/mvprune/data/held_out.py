@@ -67,7 +67,9 @@ def hold_out(data: TaskData) -> TaskData:
 
 
 def _some(split: Any, which: Sequence[int]) -> Any:
-    """Some examples of a sequence, or of a dataclass of sequences of one length."""
+    """Some examples of a sequence, of a dataclass of sequences of one length, or of what knows how to choose `some`."""
+    if hasattr(split, "some"):
+        return split.some(which)
     if isinstance(split, list | tuple):
         return type(split)(split[index] for index in which)
     lists = {field.name: getattr(split, field.name) for field in fields(split)}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mvprune.data.held_out import HELD_OUT_FROM, hold_out
 from mvprune.data.kinds.embedding.texts import Judgements, Linked, PlainTexts, ScoredPairs
 from mvprune.data.loading import Columns, DataError, EmbeddingData, load_files, load_validation
 from mvprune.data.tasks import get_task
@@ -120,3 +121,14 @@ def test_two_columns_must_be_two(tmp_path: Path, write: Write) -> None:
     path = write(tmp_path / "a.csv", "query,document\nq,a\n")
     with pytest.raises(DataError, match="the columns must be different ones, got 'query', 'query'"):
         load_validation(SEARCH, path, (), Columns(text="query", text_pair="query"))
+
+
+def test_half_of_many_queries_are_held_out_and_all_documents_stay(tmp_path: Path, write: Write) -> None:
+    rows = [f"q{number},d{number % 50}" for number in range(HELD_OUT_FROM)]
+    path = write(tmp_path / "a.csv", "\n".join(["query,document", *rows]) + "\n")
+    found = hold_out(loaded(SEARCH, path, path))
+    halves = [one.validation for one in (found, found.test) if isinstance(one, EmbeddingData)]
+    assert all(isinstance(half, Judgements) and len(half.documents) == 50 for half in halves)
+    assert sorted(query for half in halves for query in half.queries) == sorted(f"q{n}" for n in range(HELD_OUT_FROM))  # type: ignore[union-attr]
+    for half in halves:
+        assert half.relevant == tuple(((int(query[1:]) % 50, 1.0),) for query in half.queries)  # type: ignore[union-attr]

@@ -39,7 +39,6 @@ class Embedding(Kind[ReadTexts], ABC):
 
     head: ClassVar[str] = ""
     columns: ClassVar[tuple[str, ...]] = ("text",)
-    rows_are_examples: ClassVar[bool] = False
     has_labels: ClassVar[bool] = False
     options: ClassVar[frozenset[str]] = frozenset({"pooling", "prompt_name", "evaluated_examples"})
 

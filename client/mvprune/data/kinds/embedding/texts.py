@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -56,6 +57,11 @@ class Judgements:
 
     def __len__(self) -> int:
         return len(self.queries)
+
+    def some(self, which: Sequence[int]) -> Judgements:
+        """Those of some queries, in the same documents."""
+        queries, relevant = (tuple(each[number] for number in which) for each in (self.queries, self.relevant))
+        return replace(self, queries=queries, relevant=relevant)
 
 
 Split = PlainTexts | ScoredPairs | Judgements
