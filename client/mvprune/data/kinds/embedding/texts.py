@@ -60,8 +60,8 @@ class Judgements:
 
     def some(self, which: Sequence[int]) -> Judgements:
         """Those of some queries, in the same documents."""
-        queries, relevant = (tuple(each[number] for number in which) for each in (self.queries, self.relevant))
-        return replace(self, queries=queries, relevant=relevant)
+        queries = tuple(self.queries[number] for number in which)
+        return replace(self, queries=queries, relevant=tuple(self.relevant[number] for number in which))
 
 
 Split = PlainTexts | ScoredPairs | Judgements
