@@ -44,7 +44,9 @@ def choose_method(given: Given, task: Task, steps: int) -> Choice:
         return Choice(_SOFT_MOVEMENT, {}, "")
     examples = steps * given.get("batch_size", task.batch_size)
     wanted, other, why = _SOFT_MOVEMENT, OBERT, f"loses least in runs of more than {_SHORT}"
-    if 0 < examples <= SHORT_EXAMPLES:
+    if not task.kind.has_labels:
+        wanted, other, why = OBERT, _SOFT_MOVEMENT, "loses least where vectors are learned from the given model"
+    elif 0 < examples <= SHORT_EXAMPLES:
         wanted, other, why = OBERT, _SOFT_MOVEMENT, f"loses least in runs of at most {_SHORT}"
     elif not examples:
         why += ", and the steps are not known before the job reads its data"

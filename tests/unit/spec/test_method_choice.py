@@ -35,6 +35,13 @@ def test_short_runs_have_obert_with_few_events(
     assert (choice.method, choice.options) == (method, options)
 
 
+@pytest.mark.parametrize("steps", [0, 300, 10 * SHORT])
+def test_vectors_of_the_given_model_are_learned_with_obert(steps: int) -> None:
+    choice = choose_method({"density": 0.1, "batch_size": 16}, get_task("retrieval"), steps)
+    assert (choice.method, choice.options) == ("obert", FEW)
+    assert choice.reason == "the method is obert: it loses least where vectors are learned from the given model"
+
+
 @pytest.mark.parametrize(
     ("given", "steps", "obstacle"),
     [

@@ -122,7 +122,8 @@ class BinaryCrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class RandomDirection(Loss):
-    """The inner product of each text's vector with a random direction, for texts without labels.
+    """The inner product of each text's vector with a random direction, for texts without labels. A text in the same
+    batch has the same direction in every pass.
 
     With the Jacobian J of a vector with respect to a weight matrix and a direction ε of independent standard normal
     numbers, the gradient is Jᵀε, and the mean of its outer products is JᵀJ: the Gauss-Newton matrix of half the squared
@@ -139,4 +140,6 @@ class RandomDirection(Loss):
 
     def __call__(self, output: Any, batch: Batch) -> Tensor:
         vectors: Tensor = output[self.name].float()
-        return (vectors * torch.randn_like(vectors)).sum(-1).mean()
+        # Drawn by the tokens: the same for the same texts, whatever else is drawn, and another one for others.
+        draw = torch.Generator().manual_seed(int(batch["input_ids"].sum()))
+        return (vectors * torch.randn(vectors.shape, generator=draw).to(vectors.device)).sum(-1).mean()

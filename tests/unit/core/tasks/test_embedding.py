@@ -139,8 +139,8 @@ def test_gradients_in_random_directions_have_the_moments_of_the_jacobian() -> No
     inputs, weight = torch.randn(1, 3), torch.randn(4, 3, requires_grad=True)
     jacobian = torch.autograd.functional.jacobian(lambda w: torch.tanh(inputs @ w.T)[0], weight).reshape(4, 12)
     gradients = []
-    for _ in range(4000):
-        loss = RandomDirection("v")({"v": torch.tanh(inputs @ weight.T)}, {})
+    for number in range(4000):
+        loss = RandomDirection("v")({"v": torch.tanh(inputs @ weight.T)}, {"input_ids": torch.tensor([[number]])})
         gradients.append(torch.autograd.grad(loss, weight)[0].flatten())
     stacked = torch.stack(gradients)
     expected = jacobian.T @ jacobian
