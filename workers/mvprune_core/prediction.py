@@ -84,7 +84,7 @@ class Predictor:
 
         Returns:
             classification: label, its score, scores by label (fractions, their sum is 1); multi-label classification:
-            labels, and scores by label, each a fraction; regression: value; question
+            labels, and scores by label, each a fraction; reranking: score and logit; regression: value; question
             answering: answer, its characters [start, end) in the context and score, the sum of the logits of its first
             and last token ("", 0 and 0 where the context has no answer); token classification: words, each with its
             tag and its characters [start, end) in the text; models that write: generated_text, what the model writes

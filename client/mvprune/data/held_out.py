@@ -52,8 +52,9 @@ def with_test(data: TaskData, path: Path, columns: Columns = FOUND_BY_NAME) -> T
 def hold_out(data: TaskData) -> TaskData:
     """Data with half of its validation examples, drawn at random, as its test, where there are `HELD_OUT_FROM` or more;
     else, and where it has a test, as it is."""
-    count = len(data.validation)
-    if count < HELD_OUT_FROM or not data.task.kind.rows_are_examples or getattr(data, "test", None) is not None:
+    count, kind = len(data.validation), data.task.kind
+    is_whole = not kind.rows_are_examples or kind.has_groups
+    if count < HELD_OUT_FROM or is_whole or getattr(data, "test", None) is not None:
         return data
     drawn = random.Random(_SEED).sample(range(count), count // 2)  # noqa: S311 (no secret)
     held = set(drawn)

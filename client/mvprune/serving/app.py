@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from mvprune.serving import embed, generate, openai
+from mvprune.serving import embed, generate, openai, rerank
 from mvprune.serving.batching import Batcher, Predictor
 from mvprune.serving.errors import handlers
 from mvprune.serving.events import unless_gone
@@ -86,6 +86,8 @@ def application(
         return JSONResponse({"predictions": answers} if listed else answers[0])
 
     routes = [Route("/", describe), Route("/health", health), Route("/predict", predict, methods=["POST"])]
+    if tuple(field.name for field in predictor.fields) == rerank.FIELDS:
+        routes += rerank.routes(batcher, limits)
     if writer and generations:
         routes += generate.routes(generations, limits)
         routes += openai.routes(writer, generations, limits, str(description["model"]))

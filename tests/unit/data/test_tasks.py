@@ -25,6 +25,7 @@ OTHERS = {
     "stsb": "regression",
     "text-regression": "regression",
     "multi-label-classification": "multi-label",
+    "reranking": "reranking",
     "squad": "question-answering",
     "squad_v2": "question-answering",
     "ner": "token-classification",
@@ -41,7 +42,7 @@ OTHERS = {
     "sentence-similarity": "sentence-similarity",
 }
 LANGUAGE, VECTORS = ("masked-lm", "causal-lm"), ("embedding", "retrieval", "sentence-similarity")
-CLASSIFIED = ("text-classification", "text-regression", "multi-label-classification")
+CLASSIFIED = ("text-classification", "text-regression", "multi-label-classification", "reranking")
 OWN = {*CLASSIFIED, "summarization", "translation", *LANGUAGE, *VECTORS}
 EVERY = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
 

@@ -83,7 +83,7 @@ def compute_metrics(names: Sequence[str], predictions: NDArray[Any], references:
         "f1_macro": lambda: sk.f1_score(references, predictions, average="macro", zero_division=0.0),
         "f1_weighted": lambda: sk.f1_score(references, predictions, average="weighted", zero_division=0.0),
         "balanced_accuracy": lambda: _balanced_accuracy(predictions, references),
-        "matthews_correlation": lambda: sk.matthews_corrcoef(references, predictions),
+        "matthews_correlation": lambda: _matthews(sk.matthews_corrcoef, predictions, references),
         "pearson": lambda: _correlation(stats.pearsonr, predictions, references),
         "spearman": lambda: _correlation(stats.spearmanr, predictions, references),
     }
@@ -94,6 +94,12 @@ def _balanced_accuracy(predictions: NDArray[Any], references: NDArray[Any]) -> f
     # Not scikit-learn's, which warns of every class that is only predicted.
     right = predictions == references
     return float(np.mean([right[references == number].mean() for number in np.unique(references)]))
+
+
+def _matthews(function: Callable[..., Any], predictions: NDArray[Any], references: NDArray[Any]) -> float:
+    # scikit-learn's 0 of a single class comes with a warning.
+    one_class = len(np.union1d(predictions, references)) < 2
+    return 0.0 if one_class else float(function(references, predictions))
 
 
 def _correlation(function: Callable[..., Any], predictions: NDArray[Any], references: NDArray[Any]) -> float:

@@ -64,6 +64,7 @@ class Kind(ABC, Generic[Source]):
         has_labels: whether examples have labels; without them a student learns from a teacher alone.
         not_distilled: why a student cannot learn from a teacher, as the rest of a sentence; "" where it can.
         rows_are_examples: whether each row of the data is one example, or at least about one.
+        has_groups: whether rows belong together, so that half of them cannot be held out.
         has_windows: whether a long row gives several examples.
         losses: those of its metrics that have a unit of their own, and of which less is better.
         metrics: what the results of any of its tasks can be compared by, beside the task's own metrics.
@@ -82,6 +83,7 @@ class Kind(ABC, Generic[Source]):
     has_labels: ClassVar[bool] = True
     not_distilled: ClassVar[str] = ""
     rows_are_examples: ClassVar[bool] = True
+    has_groups: ClassVar[bool] = False
     has_windows: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset()
     metrics: ClassVar[tuple[str, ...]] = ()

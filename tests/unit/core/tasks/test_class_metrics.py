@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,6 +81,14 @@ def test_metrics_that_the_data_does_not_have_are_left_out() -> None:
     logits, _ = drawn(0, 3)
     found = class_metrics(NAMES, logits, np.zeros(60, dtype=int))
     assert found.keys() == {*NAMES} - {*BINARY, "roc_auc", "average_precision"}
+
+
+def test_one_class_has_no_correlation_and_no_warning() -> None:
+    logits = np.array([[1.0, 0.0]] * 4, dtype=np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = class_metrics(NAMES, logits, np.zeros(4, dtype=int))
+    assert (found["matthews_correlation"], found["accuracy"], found["f1"]) == (0.0, 1.0, 0.0)
 
 
 def test_the_results_of_classes_are_those_of_the_confusion_matrix() -> None:
