@@ -9,7 +9,7 @@ from typing import Any
 
 from mvprune.client import server
 from mvprune.client.convert import time_of
-from mvprune.client.pages import pages
+from mvprune.client.pages import listed
 from mvprune.client.server import ServerStatus
 from mvprune.client.transport import Transport
 from mvprune.common.exceptions import bad_field
@@ -83,9 +83,8 @@ class AsyncAdmin:
     async def tokens(self, project: str) -> AsyncGenerator[Token, None]:
         """Iterates over the tokens of a project, newest first; "-": the operators' tokens."""
         request = admin_pb2.ListTokensRequest(parent=f"projects/{project}")
-        async for page in pages(self._transport, self._transport.admin.ListTokens, request):
-            for token in page.tokens:
-                yield Token(**_token_fields(token))
+        async for token in listed(self._transport, self._transport.admin.ListTokens, request, "tokens"):
+            yield Token(**_token_fields(token))
 
     async def revoke_token(self, project: str, token_id: str) -> Token:
         """Revokes a token for ever."""
@@ -94,9 +93,10 @@ class AsyncAdmin:
 
     async def projects(self) -> AsyncGenerator[Project, None]:
         """Iterates over all projects, by name."""
-        async for page in pages(self._transport, self._transport.admin.ListProjects, admin_pb2.ListProjectsRequest()):
-            for project in page.projects:
-                yield _project(project)
+        async for project in listed(
+            self._transport, self._transport.admin.ListProjects, admin_pb2.ListProjectsRequest(), "projects"
+        ):
+            yield _project(project)
 
     async def set_quotas(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from mvprune.client.pages import pages
+from mvprune.client.pages import listed
 from mvprune.client.transport import Transport
 from mvprune.sources.known_models import ModelSize
 from mvprune.spec.fields import METHODS
@@ -89,23 +89,20 @@ class MethodEntry:
 
 async def models(transport: Transport) -> AsyncGenerator[ModelEntry, None]:
     """See `Client.models`."""
-    async for page in pages(transport, transport.catalog.ListModels, catalog_pb2.ListModelsRequest()):
-        for message in page.models:
-            yield _model(message)
+    async for message in listed(transport, transport.catalog.ListModels, catalog_pb2.ListModelsRequest(), "models"):
+        yield _model(message)
 
 
 async def tasks(transport: Transport) -> AsyncGenerator[TaskEntry, None]:
     """See `Client.tasks`."""
-    async for page in pages(transport, transport.catalog.ListTasks, catalog_pb2.ListTasksRequest()):
-        for message in page.tasks:
-            yield _task(message)
+    async for message in listed(transport, transport.catalog.ListTasks, catalog_pb2.ListTasksRequest(), "tasks"):
+        yield _task(message)
 
 
 async def methods(transport: Transport) -> AsyncGenerator[MethodEntry, None]:
     """See `Client.methods`."""
-    async for page in pages(transport, transport.catalog.ListMethods, catalog_pb2.ListMethodsRequest()):
-        for message in page.methods:
-            yield _method(message)
+    async for message in listed(transport, transport.catalog.ListMethods, catalog_pb2.ListMethodsRequest(), "methods"):
+        yield _method(message)
 
 
 def own_tasks() -> list[TaskEntry]:

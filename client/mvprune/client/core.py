@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mvprune.client import convert, watch
-from mvprune.client.exceptions import JobCancelled, JobFailed, WaitTimeout
-from mvprune.client.models import AnyJob, Artifact, Attempt, JobEvent, JobRecord, JobState, JobUpdate, MetricPoint
+from mvprune.client.exceptions import WaitTimeout
+from mvprune.client.models import AnyJob, Artifact, Attempt, JobEvent, JobRecord, JobUpdate, MetricPoint
 from mvprune.client.names import is_artifact, job_name
-from mvprune.client.pages import PAGE, pages
+from mvprune.client.pages import listed
 from mvprune.client.transport import DeadlinePassed, Transport, check_seconds
-from mvprune.common.exceptions import FailedPrecondition, bad_field
+from mvprune.common.exceptions import FailedPrecondition
 from mvprune.v1 import artifact_pb2, job_pb2
 
 if TYPE_CHECKING:
@@ -118,15 +118,9 @@ class Core(Generic[AnyJob, AnySweep]):
         Raises:
             InvalidArgument: the filter or the order is malformed; says where. The limit is below 0.
         """
-        if limit is not None and limit < 0:
-            raise bad_field("limit", f"must be at least 0, got {limit}")
         request = job_pb2.ListJobsRequest(parent=f"projects/{self.project}", filter=filter, order_by=order_by)
-        left = limit
-        async for page in pages(self._transport, self._transport.jobs.ListJobs, request, min(PAGE, limit or PAGE)):
-            for message in page.jobs[:left]:
-                yield self._bind(**convert.job_fields(message))
-            if left is not None and (left := left - len(page.jobs)) <= 0:
-                return
+        async for message in listed(self._transport, self._transport.jobs.ListJobs, request, "jobs", limit):
+            yield self._bind(**convert.job_fields(message))
 
     async def watch(self, job: str | JobRecord, *, after_sequence: int = 0) -> AsyncGenerator[JobUpdate[AnyJob], None]:
         """Iterates over a job's changes until it has ended. Reconnects after an interruption.
@@ -169,7 +163,7 @@ class Core(Generic[AnyJob, AnySweep]):
                         report(current)
         except DeadlinePassed:
             raise WaitTimeout(current, timeout or 0) from None
-        _raise_if_lost(current)
+        watch.check_success(current)
         return current
 
     async def logs(self, job: str | JobRecord, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
@@ -210,23 +204,20 @@ class Core(Generic[AnyJob, AnySweep]):
     async def events(self, job: str | JobRecord) -> AsyncGenerator[JobEvent, None]:
         """Iterates over the job's events, oldest first."""
         request = job_pb2.ListJobEventsRequest(parent=self._name(job))
-        async for page in pages(self._transport, self._transport.jobs.ListJobEvents, request):
-            for event in page.events:
-                yield convert.event(event)
+        async for event in listed(self._transport, self._transport.jobs.ListJobEvents, request, "events"):
+            yield convert.event(event)
 
     async def attempts(self, job: str | JobRecord) -> AsyncGenerator[Attempt, None]:
         """Iterates over the job's attempts, oldest first."""
         request = job_pb2.ListAttemptsRequest(parent=self._name(job))
-        async for page in pages(self._transport, self._transport.jobs.ListAttempts, request):
-            for attempt in page.attempts:
-                yield convert.attempt(attempt)
+        async for attempt in listed(self._transport, self._transport.jobs.ListAttempts, request, "attempts"):
+            yield convert.attempt(attempt)
 
     async def metrics(self, job: str | JobRecord) -> AsyncGenerator[MetricPoint, None]:
         """Iterates over the recorded values in the order of their arrival."""
         request = job_pb2.ListMetricsRequest(parent=self._name(job))
-        async for page in pages(self._transport, self._transport.jobs.ListMetrics, request):
-            for point in page.points:
-                yield convert.metric(point)
+        async for point in listed(self._transport, self._transport.jobs.ListMetrics, request, "points"):
+            yield convert.metric(point)
 
     async def artifact(self, job: str | JobRecord) -> Artifact:
         """Returns the artifact of a job, or the artifact with that name (projects/P/artifacts/SHA256).
@@ -238,7 +229,7 @@ class Core(Generic[AnyJob, AnySweep]):
             name = job
         else:
             found = await self.get(job)
-            _raise_if_lost(found)
+            watch.check_success(found)
             if not found.artifact:
                 text = f"job {found.id} is {found.state} and has no artifact yet: wait for it"
                 raise FailedPrecondition(text, code="FAILED_PRECONDITION", reason="NO_ARTIFACT_YET")
@@ -404,10 +395,3 @@ class Core(Generic[AnyJob, AnySweep]):
 
     async def _job(self, method: Any, request: Any, *, repeatable: bool = True) -> AnyJob:
         return self._bind(**convert.job_fields(await self._transport.call(method, request, repeatable=repeatable)))
-
-
-def _raise_if_lost(job: JobRecord) -> None:
-    if job.state is JobState.FAILED:
-        raise JobFailed(job)
-    if job.state is JobState.CANCELLED:
-        raise JobCancelled(job)

@@ -14,7 +14,7 @@ from mvprune.client import sweep_convert
 from mvprune.client.core import AnySweep
 from mvprune.client.exceptions import NoPointPasses, SweepCancelled, SweepFailed, SweepWaitTimeout
 from mvprune.client.inputs import visit_sweep
-from mvprune.client.pages import PAGE, pages
+from mvprune.client.pages import listed
 from mvprune.client.sweep_models import SweepEvent, SweepPoint, SweepRecord, SweepState
 from mvprune.client.transport import DeadlinePassed, Transport, check_seconds
 from mvprune.client.upload_models import UploadProgress
@@ -80,15 +80,9 @@ class SweepCalls(Generic[AnySweep]):
 
     async def list(self, limit: int | None) -> AsyncGenerator[AnySweep, None]:
         """See `Client.sweeps`."""
-        if limit is not None and limit < 0:
-            raise bad_field("limit", f"must be at least 0, got {limit}")
         request = sweep_pb2.ListSweepsRequest(parent=f"projects/{self._project}")
-        left = limit
-        async for page in pages(self._transport, self._transport.sweeps.ListSweeps, request, min(PAGE, limit or PAGE)):
-            for message in page.sweeps[:left]:
-                yield self._bound(message)
-            if left is not None and (left := left - len(page.sweeps)) <= 0:
-                return
+        async for message in listed(self._transport, self._transport.sweeps.ListSweeps, request, "sweeps", limit):
+            yield self._bound(message)
 
     async def watch(self, name: str, deadline: float | None = None) -> AsyncGenerator[AnySweep, None]:
         """See `Sweep.watch`; `deadline`: time.monotonic() to give up at. Raises DeadlinePassed."""
@@ -129,9 +123,8 @@ class SweepCalls(Generic[AnySweep]):
     ) -> AsyncGenerator[SweepPoint, None]:
         """See `Sweep.points`; `numbers`: of the points, (): all."""
         request = sweep_pb2.ListSweepPointsRequest(parent=name, optimal_only=optimal_only, numbers=numbers)
-        async for page in pages(self._transport, self._transport.sweeps.ListSweepPoints, request):
-            for point in page.points:
-                yield sweep_convert.point(point)
+        async for point in listed(self._transport, self._transport.sweeps.ListSweepPoints, request, "points"):
+            yield sweep_convert.point(point)
 
     async def recommended(self, name: str) -> SweepPoint | None:
         """See `Sweep.recommended`."""
@@ -148,9 +141,8 @@ class SweepCalls(Generic[AnySweep]):
     async def events(self, name: str) -> AsyncGenerator[SweepEvent, None]:
         """See `Sweep.events`."""
         request = sweep_pb2.ListSweepEventsRequest(parent=name)
-        async for page in pages(self._transport, self._transport.sweeps.ListSweepEvents, request):
-            for event in page.events:
-                yield sweep_convert.event(event)
+        async for event in listed(self._transport, self._transport.sweeps.ListSweepEvents, request, "events"):
+            yield sweep_convert.event(event)
 
     async def cancel(self, name: str, reason: str, etag: str) -> AnySweep:
         """See `Sweep.cancel`."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mvprune.client.convert import time_of
 from mvprune.client.inputs import DataOptions, Local, Options, Visit, data_of, local
-from mvprune.client.pages import PAGE, pages
+from mvprune.client.pages import listed
 from mvprune.client.transport import Transport
 from mvprune.client.upload_models import Upload, UploadFile, UploadProgress, UploadState
 from mvprune.client.wire import BlockingWire, run
@@ -140,16 +140,9 @@ class UploadCalls:
 
     async def list(self, limit: int | None) -> AsyncGenerator[Upload, None]:
         """See `Client.uploads`."""
-        if limit is not None and limit < 0:
-            raise bad_field("limit", f"must be at least 0, got {limit}")
         request = upload_pb2.ListUploadsRequest(parent=f"projects/{self._project}")
-        left = limit
-        listing = pages(self._transport, self._transport.uploads.ListUploads, request, min(PAGE, limit or PAGE))
-        async for page in listing:
-            for message in page.uploads[:left]:
-                yield upload(message)
-            if left is not None and (left := left - len(page.uploads)) <= 0:
-                return
+        async for message in listed(self._transport, self._transport.uploads.ListUploads, request, "uploads", limit):
+            yield upload(message)
 
     async def delete(self, given: str | Upload, *, allow_missing: bool) -> None:
         """See `Client.delete_upload`."""

@@ -1,4 +1,4 @@
-"""Streams of a job that outlive cuts: changes and logs."""
+"""Streams of a job that outlive cuts: changes and logs; and how it has ended."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from mvprune.client.exceptions import JobCancelled, JobFailed
+from mvprune.client.models import JobRecord, JobState
 from mvprune.client.transport import Transport
 from mvprune.v1 import job_pb2
 
@@ -66,3 +68,11 @@ async def _attempt_logs(transport: Transport, attempt: str, follow: bool) -> Asy
             if end > offset:
                 yield message.data[max(0, offset - message.offset) :]
                 offset = end
+
+
+def check_success(job: JobRecord) -> None:
+    """Raises JobFailed or JobCancelled for a job that has ended so."""
+    if job.state is JobState.FAILED:
+        raise JobFailed(job)
+    if job.state is JobState.CANCELLED:
+        raise JobCancelled(job)
