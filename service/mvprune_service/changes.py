@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 
 class Changes:
@@ -13,13 +14,15 @@ class Changes:
     def __init__(self) -> None:
         self._by_job: dict[str, set[asyncio.Event]] = {}
         self._all: set[asyncio.Event] = set()
+        self._moves: set[asyncio.Event] = set()
 
-    def announce(self, uids: set[str] | None) -> None:
-        """Wakes everyone who waits for any of these jobs; None: for any job."""
+    def announce(self, uids: set[str] | None, are_new: bool = False) -> None:
+        """Wakes everyone who waits for any of these jobs; None: for any job. `are_new`: all of them were created, and
+        nothing else changed."""
         for uid in self._by_job if uids is None else uids:
             for event in self._by_job.get(uid, ()):
                 event.set()
-        for event in self._all:
+        for event in chain(self._all, () if are_new else self._moves):
             event.set()
 
     @contextmanager
@@ -36,13 +39,25 @@ class Changes:
 
     @contextmanager
     def of_all(self) -> Iterator[asyncio.Event]:
-        """An event that is set whenever any job changes."""
-        event = asyncio.Event()
-        self._all.add(event)
-        try:
+        """An event that is set whenever any job is created or changes."""
+        with _event_in(self._all) as event:
             yield event
-        finally:
-            self._all.discard(event)
+
+    @contextmanager
+    def of_moves(self) -> Iterator[asyncio.Event]:
+        """An event that is set whenever any job changes, and not when jobs are only created."""
+        with _event_in(self._moves) as event:
+            yield event
+
+
+@contextmanager
+def _event_in(events: set[asyncio.Event]) -> Iterator[asyncio.Event]:
+    event = asyncio.Event()
+    events.add(event)
+    try:
+        yield event
+    finally:
+        events.discard(event)
 
 
 async def wait_for_change(event: asyncio.Event, timeout: float) -> None:  # noqa: ASYNC109

@@ -54,7 +54,7 @@ class Ears:
 
     def __init__(self, db: Database) -> None:
         self.heard: asyncio.Queue[set[str] | None] = asyncio.Queue()
-        db.on_commit = self.heard.put_nowait
+        db.on_commit = lambda uids, are_new: self.heard.put_nowait(uids)
 
     async def next(self) -> set[str] | None:
         return await asyncio.wait_for(self.heard.get(), PATIENCE)

@@ -176,7 +176,7 @@ class SimulatedDatabase(Database):
         self._readers: Any = _Readers(wire)
         self._backend: Any = _Backend(storage, wire)
         self._mail = None
-        self.on_commit = lambda _: None
+        self.on_commit = lambda uids, are_new: None
 
     def hear(self, heard: Callable[[set[str] | None], None]) -> None:
         """Calls `heard` for the other servers' commits."""

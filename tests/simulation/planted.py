@@ -33,7 +33,7 @@ def announced_early() -> Iterator[None]:
     async def early(self: Database, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         def announcing(tx: Tx, *given: Any, **named: Any) -> Any:
             result = work(tx, *given, **named)
-            self.on_commit(set(tx.changed))
+            self.on_commit(set(tx.changed), False)
             return result
 
         return await write(self, announcing, *args, **kwargs)

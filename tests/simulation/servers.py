@@ -127,11 +127,11 @@ class Server:
         CURRENT.set(self.process)
         storage, objects, cluster, wire = self._parts
         db, store, changes = SimulatedDatabase(storage, wire), SimulatedStore(objects, wire), Changes()
-        changes._all = _InOrder()  # type: ignore[assignment]
+        changes._all, changes._moves = _InOrder(), _InOrder()  # type: ignore[assignment]
 
-        def commit(uids: set[str] | None) -> None:
+        def commit(uids: set[str] | None, are_new: bool) -> None:
             self.announced(uids)
-            changes.announce(uids)
+            changes.announce(uids, are_new)
 
         db.on_commit = commit
         db.hear(changes.announce)

@@ -10,14 +10,15 @@ from mvprune.data.tasks import TASKS, Task
 from mvprune.sources.sentence_transformers import POOLINGS
 from mvprune.spec.problem import Problem, bad
 
+_OF_KINDS = frozenset(name for each in TASKS.values() for name in each.kind.options)
+
 
 def kind_problems(given: Mapping[str, Any], task: Task | None) -> Iterator[Problem]:
     """Options that only some kinds of task take, and those that some cannot have."""
     if task is None:
         return
-    others = {name for each in TASKS.values() for name in each.kind.options} - task.kind.options
-    for name in sorted(others):
-        if name in given and given[name] not in ("", None) and given[name] is not False:
+    for name in sorted((given.keys() & _OF_KINDS) - task.kind.options):
+        if given[name] not in ("", None) and given[name] is not False:
             able = ", ".join(dict.fromkeys(each.kind.name for each in TASKS.values() if name in each.kind.options))
             yield bad(name, given[name], f"unset for the task {task.name}; it is an option of {able}")
     if weights := given.get("class_weights"):

@@ -263,7 +263,7 @@ def _schedule(
     changes, unchanging = resources.changes, Changes()  # the latter wakes no loop before its interval ends
     return (
         Loop("sweeps", SweepController(db, quota).step, changes, _LOOP_SECONDS),
-        Loop("scheduler", scheduler.step, changes, _LOOP_SECONDS),
+        Loop("scheduler", scheduler.step, changes, _LOOP_SECONDS, starts_jobs=True),
         Loop("dispatcher", dispatcher.step, changes, _LOOP_SECONDS),
         Loop("watchdog", watchdog.step, changes, _LOOP_SECONDS),
         Loop("finalizer", finalizer.step, changes, _LOOP_SECONDS),

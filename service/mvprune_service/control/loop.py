@@ -26,12 +26,17 @@ _ORDER = random.Random()  # noqa: S311 (it hides nothing)
 
 
 async def run_loop(
-    name: str, step: Callable[[], Awaitable[None]], changes: Changes, interval: float, problems: Problems
+    name: str,
+    step: Callable[[], Awaitable[None]],
+    changes: Changes,
+    interval: float,
+    starts_jobs: bool,
+    problems: Problems,
 ) -> None:
     """Runs `step` until cancelled. An error is logged, and is among the problems until a step succeeds. The step is
     tried again after the interval, or sooner."""
     again = min(interval, _RETRY_SECONDS)
-    with changes.of_all() as changed:
+    with changes.of_all() if starts_jobs else changes.of_moves() as changed:
         while True:
             started = time.perf_counter()
             error = await _try(name, step, again)
@@ -91,12 +96,19 @@ async def for_each(
 
 
 class Loop(NamedTuple):
-    """A step that is repeated. Each of `changes` starts it early; `interval` is in seconds."""
+    """A step that is repeated.
+
+    Attributes:
+        changes: each starts it early.
+        interval: seconds.
+        starts_jobs: whether a new job starts it early too. While many are submitted, others have nothing to do.
+    """
 
     name: str
     step: Callable[[], Awaitable[None]]
     changes: Changes
     interval: float
+    starts_jobs: bool = False
 
 
 class Loops:

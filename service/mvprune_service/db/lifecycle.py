@@ -135,6 +135,7 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
         use_in_job(tx, uid, new.project, uses)
     _event(tx, uid, 1, "JOB_CREATED", actor, None, JobState.QUEUED, details)
     tx.changed.add(uid)
+    tx.new.add(uid)
     tx.after.append(partial(log.info, "created by %s", actor, extra={"about": logs.About(job, 0)}))
     return job
 
@@ -274,6 +275,7 @@ def touch(tx: Tx, job: JobRow, **values: Any) -> None:
     if result.rowcount != 1:
         raise StaleLease("the job changed meanwhile")
     tx.changed.add(job.uid)
+    tx.new.discard(job.uid)
 
 
 def go_behind(tx: Tx, started: JobRow) -> None:

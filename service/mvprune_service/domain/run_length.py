@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 from mvprune.data.phases import phases_of
 from mvprune.data.run_length import Preset, epochs_of, planned_steps, preset_note, too_short
@@ -16,6 +17,7 @@ _PRESETS: dict[int, Preset] = {
     job_pb2.Training.PAPER: "paper",
     job_pb2.Training.LONG: "long",
 }
+_REMEMBERED = 1_000  # phases of runs
 
 
 class Rows(NamedTuple):
@@ -96,23 +98,32 @@ def outlook(spec: job_pb2.CompressionSpec, task: Task, rows: Rows | None) -> job
         teacher = None if given == "none" else "other"
     elif not task.kind.not_distilled:
         teacher = "other" if any(dense_jobs) else "dense" if baseline or spec.HasField("teacher") else None
-    phases = phases_of(
-        baseline=baseline,
-        teacher=teacher,
-        writes=spec.teacher.writes_targets,
-        predicts=not (spec.teacher.writes_targets and spec.teacher.HasField("alpha") and spec.teacher.alpha == 0),
-        prunes=not (spec.keep_fine_tuned and spec.start_from),
-        steps=steps,
-        batch_size=batch_size,
-        evaluate_every=training.evaluate_every,
-        train=examples or 0,
-        validation=rows.validation if rows is not None and task.kind.rows_are_examples else 0,
+    result = job_pb2.JobEstimate()
+    result.CopyFrom(
+        _phases(
+            baseline=baseline,
+            teacher=teacher,
+            writes=spec.teacher.writes_targets,
+            predicts=not (spec.teacher.writes_targets and spec.teacher.HasField("alpha") and spec.teacher.alpha == 0),
+            prunes=not (spec.keep_fine_tuned and spec.start_from),
+            steps=steps,
+            batch_size=batch_size,
+            evaluate_every=training.evaluate_every,
+            train=examples or 0,
+            validation=rows.validation if rows is not None and task.kind.rows_are_examples else 0,
+        )
     )
-    result = job_pb2.JobEstimate(phases=[job_pb2.JobEstimate.Phase(**vars(phase)) for phase in phases])
-    result.phases.add(name="uploading")
     if not steps:
         preset = _PRESETS.get(training.preset, "short")
         result.epochs = training.epochs or epochs_of(task, examples, batch_size, preset)
+    return result
+
+
+@lru_cache(_REMEMBERED)
+def _phases(**of_run: Any) -> job_pb2.JobEstimate:
+    """The phases of `phases_of`, and the upload. Many jobs of a server have the same."""
+    result = job_pb2.JobEstimate(phases=[job_pb2.JobEstimate.Phase(**vars(phase)) for phase in phases_of(**of_run)])
+    result.phases.add(name="uploading")
     return result
 
 

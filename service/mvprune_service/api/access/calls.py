@@ -20,6 +20,7 @@ import grpc
 from google.protobuf.message import Message
 
 from mvprune_service.api.access.auth import Authenticator
+from mvprune_service.api.access.deadline import Deadline
 from mvprune_service.api.access.errors import ApiError, Violation, as_api_error, invalid
 from mvprune_service.api.access.inputs import check_request
 from mvprune_service.api.access.limits import RateLimiter
@@ -256,7 +257,7 @@ async def _all(receive: Receive) -> AsyncIterator[Any]:
 async def _next(receive: Receive, seconds: float) -> Any:
     """Raises ApiError where the request does not come in time: it would hold its connection."""
     try:
-        async with asyncio.timeout(seconds):
+        with Deadline(seconds):
             return await receive()
     except TimeoutError:
         message = f"each request of a call must arrive within {seconds:g} s"

@@ -39,11 +39,13 @@ class BadDatabase(Exception):
 @dataclass
 class Tx:
     """An open transaction. Statements run on `conn`, at the time `now`. `changed` collects uids of jobs to announce,
-    and `after` functions to call, on any thread, after the commit."""
+    `new` those of them that were created and have not changed since, and `after` functions to call, on any thread,
+    after the commit."""
 
     conn: Connection
     now: int
     changed: set[str] = field(default_factory=set)
+    new: set[str] = field(default_factory=set)
     after: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -87,8 +89,9 @@ class Backend(Protocol):
 class Database:
     """Runs functions in transactions, off the event loop. Those of several projects take turns.
 
-    `on_commit` is called on the event loop with the uids of the jobs that a committed transaction changed; with None
-    when any may have. `url` is sqlite:///FILE or postgresql://…; raises BadDatabase for others.
+    `on_commit` is called on the event loop with the uids of the jobs that committed transactions changed, and whether
+    all of them are new jobs; with None when any may have changed. `url` is sqlite:///FILE or postgresql://…; raises
+    BadDatabase for others.
     """
 
     def __init__(self, url: str, clock: Clock = system_clock) -> None:
@@ -96,7 +99,7 @@ class Database:
         self._readers = FairThreads("db-read", _READERS, _READERS_OF_EACH)
         self._backend = _open(_parse(url))
         self._mail: Mailbox | None = None
-        self.on_commit: Callable[[set[str] | None], None] = lambda _: None
+        self.on_commit: Callable[[set[str] | None, bool], None] = lambda uids, are_new: None
 
     @property
     def engine(self) -> Engine:
@@ -158,7 +161,7 @@ class Database:
                 return
             result, tx = outcome
             if tx.changed:
-                mailbox.announce(self.on_commit, tx.changed)
+                mailbox.announce(self.on_commit, tx.changed, are_new=tx.changed == tx.new)
             try:
                 for call in tx.after:
                     call()
@@ -183,7 +186,7 @@ class Database:
         loop = asyncio.get_running_loop()
 
         def heard(uids: set[str] | None) -> None:
-            loop.call_soon_threadsafe(self.on_commit, uids)
+            loop.call_soon_threadsafe(self.on_commit, uids, False)
 
         self._backend.listen(heard)
 

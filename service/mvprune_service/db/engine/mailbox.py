@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+Listener = Callable[[set[str], bool], None]
+
 
 class Mailbox:
     """The mailbox of one event loop. `put` and `announce` may be called on any thread."""
@@ -16,7 +18,8 @@ class Mailbox:
         self.loop = loop
         self._lock = threading.Lock()
         self._answers: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
-        self._changed: dict[Callable[[set[str]], None], set[str]] = {}
+        self._changed: dict[Listener, set[str]] = {}
+        self._are_new: dict[Listener, bool] = {}
         self._woken = False
 
     def put(self, answer: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
@@ -25,10 +28,12 @@ class Mailbox:
             self._answers.append((answer, result, error))
             self._wake()
 
-    def announce(self, listener: Callable[[set[str]], None], uids: set[str]) -> None:
-        """Calls the listener with these uids and all others announced until then, before answers that are put later."""
+    def announce(self, listener: Listener, uids: set[str], *, are_new: bool) -> None:
+        """Calls the listener with these uids and all others announced until then, before answers that are put later;
+        and with whether all of them are new."""
         with self._lock:
             self._changed.setdefault(listener, set()).update(uids)
+            self._are_new[listener] = self._are_new.get(listener, True) and are_new
             self._wake()
 
     def _wake(self) -> None:
@@ -41,9 +46,10 @@ class Mailbox:
         with self._lock:
             answers, self._answers = self._answers, []
             changed, self._changed = self._changed, {}
+            are_new, self._are_new = self._are_new, {}
             self._woken = False
         for listener, uids in changed.items():
-            listener(uids)
+            listener(uids, are_new[listener])
         for answer, result, error in answers:
             if answer.cancelled():
                 continue

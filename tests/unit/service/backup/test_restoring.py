@@ -246,7 +246,7 @@ def test_a_restore_refuses_what_is_in_use(new: New, place: Path) -> None:
 async def _listening(db: Database) -> None:
     """As a server does while it serves."""
     heard = asyncio.Event()
-    db.on_commit = lambda uids: heard.set()
+    db.on_commit = lambda uids, are_new: heard.set()
     db.listen()
     await heard.wait()
 

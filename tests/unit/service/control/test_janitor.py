@@ -189,7 +189,7 @@ async def test_expired_jobs_go_with_their_rows(janitor: Janitor, rows: Rows, clo
     await rows.job("live", "RUNNING", expire_us=clock.now)
     await rows.job("kept", "SUCCEEDED")
     told: set[str] = set()
-    rows.db.on_commit = told.update
+    rows.db.on_commit = lambda uids, are_new: told.update(uids or ())
     clock.pass_seconds(60)
     await janitor.step()
     left = await rows.db.read(lambda conn: conn.execute(select(JOBS.c.job_id)).scalars().all())

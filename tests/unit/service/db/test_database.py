@@ -71,7 +71,7 @@ async def test_a_read_is_of_one_moment(db: Database) -> None:
 
 async def test_an_exception_undoes_the_write_and_announces_nothing(db: Database) -> None:
     announced: list[set[str] | None] = []
-    db.on_commit = announced.append
+    db.on_commit = lambda uids, are_new: announced.append(uids)
 
     def fail(tx: Tx) -> None:
         add(tx, "a")
@@ -88,7 +88,7 @@ async def test_an_exception_undoes_the_write_and_announces_nothing(db: Database)
 
 async def test_a_caller_that_gives_up_does_not_take_the_announcement_with_it(db: Database) -> None:
     announced: asyncio.Queue[set[str] | None] = asyncio.Queue()
-    db.on_commit = announced.put_nowait
+    db.on_commit = lambda uids, are_new: announced.put_nowait(uids)
     started, go = threading.Event(), threading.Event()
 
     def slow(tx: Tx) -> None:
