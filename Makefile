@@ -130,8 +130,8 @@ bench-fastest: setup ## what is the fastest from 1 to 100 % of the weights (ARGS
 	$(BIN)/python tests/perf/bench_runtime.py --fastest $(ARGS)
 
 .PHONY: bench-decode
-bench-decode: setup ## tokens a second of a decoder, beside torch and CTranslate2 (ARGS='--threads 2'; nothing else should run)
-	$(BIN)/python tests/perf/bench_decode.py $(ARGS)
+bench-decode: setup ## tokens a second of a decoder, beside torch, ONNX Runtime and CTranslate2 (ARGS='--threads 2'; nothing else should run)
+	PYTHONPATH=. $(BIN)/python tests/perf/bench_decode.py $(ARGS)
 
 .PHONY: bench-encoders
 bench-encoders: setup ## BERT, MPNet, ModernBERT, DeBERTa, and batches of mixed lengths (ARGS='--tokens 384'; nothing else should run)

@@ -10,7 +10,6 @@ their time is the same at each density.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,17 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from tokenizers import Tokenizer, models
+from tests.perf.decode_rivals import Write, by_ctranslate2, by_onnxruntime
 from torch import nn
-from transformers import PreTrainedTokenizerFast
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.common.blocks import in_block
 from mvprune.runtime import optimize
 from mvprune.runtime.kernel import Activations
-
-Write = Callable[[int], object]
-"""Writes that many tokens."""
 
 _OURS: dict[str, tuple[int, Activations]] = {
     "single weights, fp32": (1, "fp32"),
@@ -40,6 +35,7 @@ _OURS: dict[str, tuple[int, Activations]] = {
 }
 _DENSE = "torch fp32"
 _DYNAMIC = "torch int8 (dynamic)"
+_ONNX = "ONNX Runtime int8 (dynamic)"
 
 
 def main() -> None:
@@ -62,7 +58,8 @@ def main() -> None:
         if dense.config.is_encoder_decoder:  # GPT-2's matrices are no nn.Linear, which it takes only
             quantized = torch.ao.quantization.quantize_dynamic(make(), {nn.Linear}, dtype=torch.qint8)
             writers[_DYNAMIC] = _by_torch(quantized, prompt)
-        writers |= _by_ctranslate2(dense, prompt[0].tolist(), arguments.threads, Path(folder))
+        writers[_ONNX] = by_onnxruntime(make(), prompt, arguments.threads, Path(folder) / "onnx")
+        writers |= by_ctranslate2(dense, prompt[0].tolist(), arguments.threads, Path(folder))
         rivals = list(writers)
         for density in arguments.densities:
             for name in arguments.ours:
@@ -124,42 +121,6 @@ def _by_torch(model: Any, prompt: torch.Tensor) -> Write:
             return model.generate(prompt, attention_mask=mask, **settings)
 
     return write
-
-
-def _by_ctranslate2(model: Any, prompt: list[int], threads: int, folder: Path) -> dict[str, Write]:
-    try:
-        import ctranslate2
-    except ImportError as reason:
-        print(f"CTranslate2 cannot run here: {reason}")
-        return {}
-    words = {f"w{number}": number for number in range(model.config.vocab_size)}
-    known = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    special = {f"{name}_token": f"w{place}" for place, name in enumerate(("bos", "pad", "eos", "unk"))}
-    PreTrainedTokenizerFast(tokenizer_object=known, **special).save_pretrained(folder / "model")
-    model.config.normalize_before = False  # of BART; the converter of 4.8 reads what transformers has no longer
-    model.save_pretrained(folder / "model")
-    writers: dict[str, Write] = {}
-    text = [f"w{number}" for number in prompt]
-    for numbers in ("int8", "float32"):
-        target = str(folder / numbers)
-        with contextlib.redirect_stdout(None):
-            ctranslate2.converters.TransformersConverter(str(folder / "model")).convert(target, quantization=numbers)
-        options = {"compute_type": numbers, "intra_threads": threads, "inter_threads": 1}
-        if model.config.is_encoder_decoder:
-            translator = ctranslate2.Translator(target, **options)
-
-            def write(tokens: int, translator: Any = translator) -> object:
-                lengths = {"max_decoding_length": tokens, "min_decoding_length": tokens}
-                return translator.translate_batch([text], beam_size=1, **lengths)
-        else:
-            generator = ctranslate2.Generator(target, **options)
-
-            def write(tokens: int, generator: Any = generator) -> object:
-                lengths = {"max_length": tokens, "min_length": tokens}
-                return generator.generate_batch([text], sampling_topk=1, include_prompt_in_result=False, **lengths)
-
-        writers[f"CTranslate2 {numbers}"] = write
-    return writers
 
 
 def _in_turns(writers: dict[str, Write], tokens: int, rounds: int, clock: Callable[[], float]) -> dict[str, float]:
