@@ -19,8 +19,8 @@ from mvprune_core.base.errors import CompressionError
 from mvprune_core.models.artifact_loading import Opened, Runtime, check_entailment, open_artifact
 from mvprune_core.models.forward import padding_side
 from mvprune_core.tasks import Objective, TaskData, measured_by, objective_for
-from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.metrics import import_packages
+from mvprune_core.tasks.passes import counted
 from mvprune_core.tasks.probes import probes
 from mvprune_core.tasks.sources import load_task
 from mvprune_core.tasks.zero_shot import Hypotheses

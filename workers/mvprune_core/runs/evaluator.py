@@ -24,8 +24,8 @@ from mvprune_core.runs.plateau import above_constant, notes_on_loss, notes_on_re
 from mvprune_core.runs.quantized import fit_target, quantize_embeddings, round_matrices
 from mvprune_core.runs.resolved import Examined, ResolvedRun
 from mvprune_core.runs.stages import Baseline, FinalModel, Trained
-from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.chance import note_on
+from mvprune_core.tasks.passes import counted
 from mvprune_core.tasks.resampling import resampled
 from mvprune_core.training.curves import Curve
 from mvprune_core.training.distillation import compute_teacher_logits

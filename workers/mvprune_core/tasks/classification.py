@@ -16,7 +16,7 @@ from mvprune.data.kinds.base import Task
 from mvprune.data.kinds.classification.weights import class_weights
 from mvprune.data.loading import ClassificationData, Split
 from mvprune_core.base.group import ALONE, Group
-from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
+from mvprune_core.tasks.base import Answer, Field, Input, Objective
 from mvprune_core.tasks.batching import Examples, Indices, add_inputs, pad_token, tokenize
 from mvprune_core.tasks.chance import SanityFailure, check_classes, check_values
 from mvprune_core.tasks.class_metrics import class_metrics, confusion
@@ -26,6 +26,7 @@ from mvprune_core.tasks.label_scale import LabelScale
 from mvprune_core.tasks.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError, WeightedCrossEntropy
 from mvprune_core.tasks.metrics import MODULES, compute_metrics
 from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, Values
+from mvprune_core.tasks.passes import forward_passes
 from mvprune_core.tasks.resampling import SampleMetric, sample_metric
 
 

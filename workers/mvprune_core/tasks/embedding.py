@@ -31,12 +31,13 @@ from mvprune.sources.sentence_transformers import (
 )
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.group import ALONE, Group
-from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
+from mvprune_core.tasks.base import Answer, Field, Input, Objective
 from mvprune_core.tasks.batching import Examples, Indices, add_inputs, pad_token, tokenize
 from mvprune_core.tasks.contrastive import CoSent, InBatchNegatives, MarginMse
 from mvprune_core.tasks.losses import Loss, RandomDirection
 from mvprune_core.tasks.metrics import MODULES, compute_metrics
 from mvprune_core.tasks.outputs import DistilledOutput, Vectors
+from mvprune_core.tasks.passes import forward_passes
 from mvprune_core.tasks.ranking import means, rank_metrics, search
 from mvprune_core.tasks.resampling import SampleMetric, mean_of, sample_metric
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from mvprune_core.base.group import ALONE, Group
-from mvprune_core.tasks.base import in_batches
 from mvprune_core.tasks.batching import Indices, Sources
+from mvprune_core.tasks.passes import in_batches
 
 _LANES = 16  # texts that are written at a time; a beam is one
 

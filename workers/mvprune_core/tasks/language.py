@@ -13,8 +13,9 @@ from torch.nn.functional import cross_entropy
 
 from mvprune.data.loading import PassageData
 from mvprune_core.base.group import ALONE, Group
-from mvprune_core.tasks.base import Objective, forward_passes
+from mvprune_core.tasks.base import Objective
 from mvprune_core.tasks.batching import IGNORED, Examples, Indices
+from mvprune_core.tasks.passes import forward_passes
 from mvprune_core.tasks.resampling import SampleMetric, added
 
 VOCABULARY_BATCH = 8  # logits over a vocabulary are large

@@ -19,12 +19,13 @@ from torch import nn
 from mvprune.data.kinds.base import Task
 from mvprune.data.loading import Question, QuestionAnsweringData
 from mvprune_core.base.group import ALONE, Group
-from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
+from mvprune_core.tasks.base import Answer, Field, Input, Objective
 from mvprune_core.tasks.batching import Examples, Indices, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.tasks.chance import SanityFailure
 from mvprune_core.tasks.losses import Loss, SpanCrossEntropy
 from mvprune_core.tasks.metrics import answer_metrics, answer_scores
 from mvprune_core.tasks.outputs import DistilledOutput, PositionLogits
+from mvprune_core.tasks.passes import forward_passes
 from mvprune_core.tasks.resampling import SampleMetric, mean_of
 from mvprune_core.tasks.spans import Characters, Span, best_of_windows, best_spans
 

@@ -21,13 +21,14 @@ from mvprune.data.kinds.token_classification.tagschemes import OUTSIDE
 from mvprune.data.loading import TaggedSplit, TokenClassificationData
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.group import ALONE, Group
-from mvprune_core.tasks.base import Answer, Field, Input, Objective, forward_passes
+from mvprune_core.tasks.base import Answer, Field, Input, Objective
 from mvprune_core.tasks.batching import IGNORED, Examples, Indices, add_inputs, check_offsets, pad_token, tokenize
 from mvprune_core.tasks.chance import SanityFailure, check_classes
 from mvprune_core.tasks.classes import describe_classes, model_classes
 from mvprune_core.tasks.losses import CrossEntropy, Loss
 from mvprune_core.tasks.metrics import entity_counts, entity_metrics
 from mvprune_core.tasks.outputs import DistilledOutput, TokenLogits
+from mvprune_core.tasks.passes import forward_passes
 from mvprune_core.tasks.resampling import SampleMetric, added
 
 _WORD = re.compile(r"\w+|[^\w\s]")

@@ -17,11 +17,11 @@ from mvprune_core.base.options import given_fields, refuse
 from mvprune_core.base.settings import Precision
 from mvprune_core.models.loading import Source
 from mvprune_core.tasks import Objective
-from mvprune_core.tasks.base import EVALUATION_BATCH, forward_passes
 from mvprune_core.tasks.batching import Examples, Indices, output_mask
 from mvprune_core.tasks.chance import SanityFailure
 from mvprune_core.tasks.language import VOCABULARY_BATCH
 from mvprune_core.tasks.outputs import CLASSES, DistilledOutput
+from mvprune_core.tasks.passes import EVALUATION_BATCH, forward_passes
 from mvprune_core.training.precision import autocast
 
 _WEIGHTS = ("temperature", "alpha", "hidden_states")

@@ -26,9 +26,9 @@ from mvprune_core.models.loading import Loaded, find_model, load_model
 from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.prediction import Predictor
 from mvprune_core.tasks import objective_for
-from mvprune_core.tasks.base import counted
 from mvprune_core.tasks.batching import IGNORED, Examples
 from mvprune_core.tasks.losses import CrossEntropy
+from mvprune_core.tasks.passes import counted
 from mvprune_core.tasks.text_to_text import TextToText, shifted
 from mvprune_core.training.distillation import HiddenStates
 from mvprune_core.training.gradients import BatchGradients
