@@ -94,6 +94,11 @@ def evaluate(
         objective = _objective(opened, data, columns, hypotheses)
         import_packages(objective.imports)
         metrics = _measure(opened, objective, runtime, progress)
+        if not metrics:
+            raise CannotEvaluate(
+                f"the task {opened.task.name} measures against the given model, which an artifact does not have; name "
+                "a task that needs none, such as retrieval or sentence-similarity, and its data"
+            )
     except (DataError, CompressionError) as error:
         raise CannotEvaluate(str(error)) from error
     runs = used(opened.loaded.model, runtime, opened.activations)

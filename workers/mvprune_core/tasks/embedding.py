@@ -41,6 +41,10 @@ from mvprune_core.tasks.passes import forward_passes
 from mvprune_core.tasks.ranking import means, rank_metrics, search
 from mvprune_core.tasks.resampling import SampleMetric, mean_of, sample_metric
 
+_COSINE = "cosine"
+_BOTH = "_both"
+"""The ending of metrics of the model's queries among its own documents."""
+
 Rows = NDArray[np.float32]
 """Vectors, shape (texts, width)."""
 
@@ -183,7 +187,10 @@ class Embedding(Objective):
         return np.stack([rows[number] for number in range(len(examples))])
 
     def measure(self, predictions: Rows) -> dict[str, float]:
-        return {} if self.given is None else {"cosine": float(_cosines(predictions, self.given).mean())}
+        return {} if self.given is None else {_COSINE: float(_cosines(predictions, self.given).mean())}
+
+    def _sample_cosine(self, predictions: Rows) -> tuple[int, SampleMetric] | None:
+        return None if self.given is None else (len(predictions), mean_of(_cosines(predictions, self.given)))
 
     @classmethod
     def fields(cls, task: Task) -> tuple[Field, ...]:
@@ -219,9 +226,7 @@ class TextVectors(Embedding):
         return replace(self, data=replace(self.data, validation=texts), given=given)
 
     def sample_metric(self, predictions: Rows) -> tuple[int, SampleMetric] | None:
-        if self.given is None:
-            return None
-        return len(predictions), mean_of(_cosines(predictions, self.given))
+        return self._sample_cosine(predictions)
 
 
 @dataclass(frozen=True)
@@ -250,7 +255,10 @@ class Similarity(Embedding):
         return replace(self, data=replace(self.data, validation=kept), given=given)
 
     def sample_metric(self, predictions: Rows) -> tuple[int, SampleMetric] | None:
-        found = sample_metric("spearman", self._alike(predictions), np.array(self._pairs.scores))
+        primary = self.data.task.primary_metric
+        if primary == _COSINE:
+            return self._sample_cosine(predictions)
+        found = sample_metric(primary, self._alike(predictions), np.array(self._pairs.scores))
         return None if found is None else (len(self._pairs), found)
 
     def _alike(self, predictions: Rows) -> Rows:
@@ -281,7 +289,8 @@ class Retrieval(Embedding):
 
     @property
     def enough_on_the_way(self) -> int | None:
-        return None if self._index is None else len(self._judged)
+        is_of_queries = not self.data.task.primary_metric.endswith(_BOTH)
+        return len(self._judged) if is_of_queries and self._index is not None else None
 
     def shortened(self, count: int) -> Self:
         judged, given = self._judged, self.given
@@ -296,14 +305,18 @@ class Retrieval(Embedding):
             found |= means(rank_metrics(search(predictions[:count], self._index), judged.relevant))
         if self.index is None:
             both = rank_metrics(search(predictions[:count], predictions[count:]), judged.relevant)
-            found |= means(both, "_both")
+            found |= means(both, _BOTH)
         return found
 
     def sample_metric(self, predictions: Rows) -> tuple[int, SampleMetric] | None:
-        if self._index is None:
+        primary, count = self.data.task.primary_metric, len(self._judged)
+        if primary == _COSINE:
+            return self._sample_cosine(predictions)
+        documents = predictions[count:] if primary.endswith(_BOTH) else self._index
+        if documents is None:
             return None
-        found = rank_metrics(search(predictions[: len(self._judged)], self._index), self._judged.relevant)
-        return len(self._judged), mean_of(found[self.data.task.primary_metric])
+        found = rank_metrics(search(predictions[:count], documents), self._judged.relevant)
+        return count, mean_of(found[primary.removesuffix(_BOTH)])
 
 
 def _read(_: Indices, output: Any) -> Rows:

@@ -27,7 +27,7 @@ from mvprune.data.loading import ClassificationData
 from mvprune.data.tasks import get_task
 from mvprune.sources.sentence_transformers import KEY, POOLINGS, SentenceEmbedding, write_sentence_embedding
 from mvprune_core import CompressionError, Reason, Stopped, Teacher, Training, compress
-from mvprune_core.evaluation import evaluate
+from mvprune_core.evaluation import CannotEvaluate, evaluate
 from mvprune_core.models.loading import find_model, load_model
 from mvprune_core.tasks import Objective, objective_for
 from mvprune_core.tasks.embedding import Embedding
@@ -178,6 +178,41 @@ def test_evaluations_on_the_way_read_queries_only(folder: Path) -> None:
     }
     assert set(measured) - set(found) == set(BOTH)
     assert len(few.data.validation) == 12
+
+
+@pytest.mark.parametrize("metric", ["ndcg_at_10", "mrr_at_10", "recall_at_1_both", "cosine"])
+def test_any_metric_of_a_search_can_be_the_primary_one(metric: str, folder: Path) -> None:
+    found = data(JUDGED, "retrieval")
+    objective, loaded = opened(folder, replace(found, task=replace(found.task, primary_metric=metric)))
+    vectors = vectors_of(objective, loaded)
+    other = np.roll(vectors, 1, axis=0)
+    objective = objective.against(other)
+    sample = objective.sample_metric(vectors)
+    assert sample is not None
+    count, metric_of = sample
+    assert metric_of(np.ones(count)) == pytest.approx(objective.measure(vectors)[metric])
+    assert objective.enough_on_the_way == (None if metric.endswith("_both") else 12)
+
+
+@pytest.mark.parametrize("metric", ["spearman", "pearson", "cosine"])
+def test_any_metric_of_pairs_can_be_the_primary_one(metric: str, folder: Path) -> None:
+    found = data(SCORED, "sentence-similarity")
+    objective, loaded = opened(folder, replace(found, task=replace(found.task, primary_metric=metric)))
+    vectors = vectors_of(objective, loaded)
+    objective = objective.against(np.roll(vectors, 1, axis=0))
+    sample = objective.sample_metric(vectors)
+    assert sample is not None
+    count, metric_of = sample
+    assert metric_of(np.ones(count)) == pytest.approx(objective.measure(vectors)[metric])
+
+
+def test_an_artifact_by_itself_cannot_be_compared_with_the_given_model(folder: Path, tmp_path: Path) -> None:
+    compress(folder, data(), density=1, dense_baseline=False, keep_fine_tuned=True, teacher=None).save(tmp_path / "out")
+    (tmp_path / "texts.txt").write_text("word1 word2\nword3\n")
+    with pytest.raises(CannotEvaluate, match="the task embedding measures against the given model"):
+        evaluate(tmp_path / "out", tmp_path / "texts.txt")
+    (tmp_path / "dev.tsv").write_text("query\tdocument\nword1 word2\tword1\nword3\tword4\n")
+    assert set(evaluate(tmp_path / "out", tmp_path / "dev.tsv", task="retrieval").metrics) == set(BOTH)
 
 
 def test_a_run_learns_the_vectors_and_the_artifact_gives_them(folder: Path, tmp_path: Path) -> None:
