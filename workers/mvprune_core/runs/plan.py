@@ -67,6 +67,8 @@ def resolve(
     """
     spec, data, objective = request.spec, request.data, request.objective
     training, teacher = spec.training, spec.distilled_from
+    longest = training.max_length or objective.input_length(student.config)
+    training = replace(training, max_length=longest)
     given_mask, start = _find_given_mask(request, student, notes), _find_start(request, student, notes)
     structures = _find_structures(spec, student)
     layers = pruned_layers(student.model, spec, structures)
@@ -86,7 +88,7 @@ def resolve(
         )
     if spec.trim_positions:
         check_positions(student.model)
-    max_length = input_length(request, request.source, student, training.max_length or data.task.max_length)
+    max_length = input_length(request, request.source, student, longest)
     if spec.target_bytes is not None:
         check_target(
             spec.target_bytes,

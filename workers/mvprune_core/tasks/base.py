@@ -117,6 +117,10 @@ class Objective(ABC):
         """
         return ()
 
+    def input_length(self, config: Any) -> int:
+        """Tokens of an input where none are given, for a model with this config."""
+        return self.data.task.max_length
+
     def told(self, config: Any, max_length: int) -> Mapping[str, Any]:
         """What the config of a trained model is to say of the run to those who open it, by key.
 

@@ -135,6 +135,9 @@ class Embedding(Objective):
             add_vectors(model, how)
         return ()
 
+    def input_length(self, config: Any) -> int:
+        return self._prompts(config).max_seq_length or super().input_length(config)
+
     def told(self, config: Any, max_length: int) -> Mapping[str, Any]:
         return {KEY: replace(self._prompts(config), max_seq_length=max_length).content}
 

@@ -180,6 +180,16 @@ def test_evaluations_on_the_way_read_queries_only(folder: Path) -> None:
     assert len(few.data.validation) == 12
 
 
+def test_inputs_are_as_long_as_the_model_says(model_folder: Path) -> None:
+    write_sentence_embedding(model_folder, SentenceEmbedding(max_seq_length=9), 32)
+    options: dict[str, Any] = {"density": 1, "dense_baseline": False, "keep_fine_tuned": True, "teacher": None}
+    for given, length in ((None, 9), (12, 12)):
+        info = compress(model_folder, data(), training=Training(max_length=given), **options).info
+        assert info.spec["training"]["max_length"] == length
+    objective, loaded = opened(model_folder, data())
+    assert objective.told(loaded.config, 9)[KEY]["max_seq_length"] == 9
+
+
 @pytest.mark.parametrize("metric", ["ndcg_at_10", "mrr_at_10", "recall_at_1_both", "cosine"])
 def test_any_metric_of_a_search_can_be_the_primary_one(metric: str, folder: Path) -> None:
     found = data(JUDGED, "retrieval")
