@@ -38,7 +38,7 @@ from mvprune.artifact.positions import refuse_longer_inputs
 from mvprune.artifact.report import REPORT_FILE, report_page
 from mvprune.artifact.structures import shrink_to
 from mvprune.artifact.values import rounded
-from mvprune.artifact.vectors import add_vectors, sentence_embedding_of
+from mvprune.artifact.vectors import add_vectors, vectors_of
 from mvprune.artifact.weights import Coding, stream_tensors, tied_names, write_weights
 from mvprune.artifact.zeros import pruned_names, remember_pruned
 from mvprune.sources.model_config import CONFIG_FILE, WEIGHTS_FILE
@@ -205,7 +205,7 @@ def load(
     if replacing is None:
         remember_pruned(model, pruned_names(header))
     loaded: transformers.PreTrainedModel = model.eval() if replacing is None else replacing.finish()
-    if how := sentence_embedding_of(loaded.config):
+    if how := vectors_of(loaded):
         add_vectors(loaded, how)
     return loaded
 

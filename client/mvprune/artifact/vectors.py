@@ -29,6 +29,16 @@ def sentence_embedding_of(config: Any) -> SentenceEmbedding | None:
         raise ArtifactError(f"{CONFIG_FILE}: {error}") from error
 
 
+def vectors_of(model: Any) -> SentenceEmbedding | None:
+    """How a model makes vectors of texts; None: it has a head, or its config does not say it. A model with a head may
+    have the config of one that made vectors.
+
+    Raises:
+        ArtifactError: the config says something that is not possible.
+    """
+    return sentence_embedding_of(model.config) if model.base_model is model else None
+
+
 def pooled(states: Tensor, mask: Tensor, how: SentenceEmbedding) -> Tensor:
     """The vectors of texts, shape (texts, width), float32.
 
@@ -66,5 +76,5 @@ def add_vectors(model: nn.Module, how: SentenceEmbedding) -> None:
 
 def write_vectors(folder: Path, model: Any) -> None:
     """Writes the files of sentence-transformers for a model that makes vectors; nothing for another one."""
-    if found := sentence_embedding_of(model.config):
+    if found := vectors_of(model):
         write_sentence_embedding(folder, found, model.config.hidden_size)

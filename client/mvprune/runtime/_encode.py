@@ -13,7 +13,7 @@ import torch
 import transformers
 from torch.nn import functional
 
-from mvprune.artifact.vectors import sentence_embedding_of
+from mvprune.artifact.vectors import vectors_of
 from mvprune.sources.model_config import check_tokenizer
 from mvprune.sources.sentence_transformers import KEY, SentenceEmbedding
 
@@ -95,5 +95,5 @@ def add_encode(model: Any, directory: Path) -> None:
     Raises:
         ArtifactError: its config says something on vectors that is not possible.
     """
-    if how := sentence_embedding_of(model.config):
+    if how := vectors_of(model):
         model.encode = Encoder(model, how, directory)

@@ -79,6 +79,8 @@ class Evaluator:
         check_stop(self.group)
         with self._examples_counted("evaluating", model, len(test.examples)), self._as_run(trained):
             objective = replace(run.objective.fixed(measured.predictions), data=test.objective.data)
+            if objective.is_against_given:
+                objective = objective.against(test.objective.of_given)
             found = objective.predict(model.to(run.device), test.examples, run.device, self.group)
         return Measurement(objective.measure(found), found)
 

@@ -233,7 +233,7 @@ class CompressionRun:
                 "value is finite, take weight_dtype and embedding_dtype bf16",
             ) from error
         set_padding_side(loaded.tokenizer, run.train.padding_side)
-        loaded.config.update(run.objective.told(loaded.config, run.max_length))
+        loaded.config.update(run.objective.config_of_run(loaded.config, run.max_length))
         density = self._filled_density(masked.masks) if run.selector.fills else run.density
         return FinalModel(
             loaded,

@@ -121,7 +121,7 @@ class Objective(ABC):
         """Tokens of an input where none are given, for a model with this config."""
         return self.data.task.max_length
 
-    def told(self, config: Any, max_length: int) -> Mapping[str, Any]:
+    def config_of_run(self, config: Any, max_length: int) -> Mapping[str, Any]:
         """What the config of a trained model is to say of the run to those who open it, by key.
 
         Args:

@@ -138,7 +138,7 @@ class Embedding(Objective):
     def input_length(self, config: Any) -> int:
         return self._prompts(config).max_seq_length or super().input_length(config)
 
-    def told(self, config: Any, max_length: int) -> Mapping[str, Any]:
+    def config_of_run(self, config: Any, max_length: int) -> Mapping[str, Any]:
         return {KEY: replace(self._prompts(config), max_seq_length=max_length).content}
 
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:

@@ -61,7 +61,7 @@ class Kind(ABC, Generic[Source]):
         columns: the names of columns that a user may give, as fields of `Columns`; () where they are fixed.
         tables: the suffixes of files that are tables; those with other suffixes have a format of the kind's own.
         min_tokens: the length of input that a model of this kind must at least take.
-        has_labels: whether examples have labels; without them a student learns from a teacher alone.
+        has_labels: whether examples have labels; without them a student learns only from a teacher.
         not_distilled: why a student cannot learn from a teacher, as the rest of a sentence; "" where it can.
         rows_are_examples: whether each row of the data is one example, or at least about one.
         has_groups: whether rows belong together, so that half of them cannot be held out.

@@ -187,7 +187,7 @@ def test_inputs_are_as_long_as_the_model_says(model_folder: Path) -> None:
         info = compress(model_folder, data(), training=Training(max_length=given), **options).info
         assert info.spec["training"]["max_length"] == length
     objective, loaded = opened(model_folder, data())
-    assert objective.told(loaded.config, 9)[KEY]["max_seq_length"] == 9
+    assert objective.config_of_run(loaded.config, 9)[KEY]["max_seq_length"] == 9
 
 
 @pytest.mark.parametrize("metric", ["ndcg_at_10", "mrr_at_10", "recall_at_1_both", "cosine"])
@@ -296,8 +296,21 @@ def test_a_run_without_a_teacher_is_refused(folder: Path) -> None:
         compress(folder, data(), density=0.3, training=SHORT, pooling="middle")
 
 
-def test_a_classifier_of_the_same_body_has_no_vectors(folder: Path) -> None:
+def test_a_classifier_of_the_same_body_has_no_vectors(folder: Path, tmp_path: Path) -> None:
     known = ClassificationData(get_task("sst2"), ("negative", "positive"), sentences(40, 1), sentences(20, 2))
     loaded = load_model(find_model(folder, None), objective_for(known), 0)
     assert sentence_embedding_of(loaded.config) is None
-    assert not hasattr(loaded.config, KEY)
+    config = json.loads((folder / "config.json").read_text()) | {KEY: SentenceEmbedding().content}
+    (folder / "config.json").write_text(json.dumps(config))  # as a dense export of an embedder has it
+    compress(folder, known, density=0.5, method="magnitude", training=SHORT).save(tmp_path / "out")
+    assert not (tmp_path / "out" / "modules.json").exists()
+    assert not hasattr(load(tmp_path / "out"), "encode")
+
+
+def test_examples_to_test_on_are_compared_with_their_own_vectors_of_the_given_model(folder: Path) -> None:
+    judged = Judgements(QUERIES[::-1], DOCUMENTS, tuple(((number, 1.0),) for number in range(12)))
+    found = data(JUDGED, "retrieval")
+    held = replace(found, test=replace(found, validation=judged))
+    result = compress(folder, held, density=1, keep_fine_tuned=True, teacher=None, embedding_dtype="fp32")
+    assert result.metrics["test/cosine"] == pytest.approx(1, abs=1e-4)
+    assert result.metrics["test/ndcg_at_10"] == pytest.approx(result.metrics["test/ndcg_at_10_both"], abs=1e-4)
