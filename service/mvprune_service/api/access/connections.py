@@ -146,7 +146,7 @@ class ConnectionLimit:
         return full, exceeding, crowded
 
     def _crowd(self, by_network: Mapping[str, list[tuple[int, _Socket]]], total: int) -> str:
-        most = sorted(by_network, key=lambda network: -len(by_network[network]))[:_SHOWN]
+        most = sorted(by_network, key=lambda network: (-len(by_network[network]), network))[:_SHOWN]
         whose = ", ".join(f"{network} ({len(by_network[network]):,})" for network in most)
         remedy = "block addresses, or raise --max-connections"
         return f"{total:,} of {self._limits.in_all:,} connections are in use: {remedy}; most are those of {whose}"
