@@ -1,1 +1,1 @@
-"""The native kernel as a shared library, which client/native/build.py puts here."""
+"""The C++ sources of the native kernel, and how they are built."""

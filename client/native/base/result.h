@@ -1,0 +1,40 @@
+// Errors by value: the library throws nothing of its own.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace mvprune {
+
+struct Error {
+  std::string text;  // what is wrong, for a person
+};
+
+// A value, or why there is none.
+template <typename T>
+class Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}
+  Result(Error error) : error_(std::move(error)) {}
+
+  bool ok() const { return value_.has_value(); }
+  explicit operator bool() const { return ok(); }
+
+  // Only of a result that is ok.
+  T& value() { return *value_; }
+  const T& value() const { return *value_; }
+  T& operator*() { return *value_; }
+  const T& operator*() const { return *value_; }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+
+  // Empty if it is ok.
+  const Error& error() const { return error_; }
+
+ private:
+  std::optional<T> value_;
+  Error error_;
+};
+
+}  // namespace mvprune
