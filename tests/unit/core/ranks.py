@@ -22,6 +22,7 @@ from tests.unit.core.tasks.test_token_classification import LABELS
 from tests.unit.core.tasks.test_token_classification import sentences as tagged
 from tests.unit.core.training_runs import run, settings, with_dropout
 
+from mvprune.data.kinds.embedding.texts import EmbeddingData, Judgements, Linked
 from mvprune.data.loading import (
     ClassificationData,
     PassageData,
@@ -68,11 +69,18 @@ IN_BLOCKS = ("soft_movement", "l0", "obert", "rigl")  # scores, shared gates, sa
 DATA = ClassificationData(get_task("sst2"), ("negative", "positive"), sentences(160, 1), sentences(90, 2))
 # The last batch of an epoch is one example: some rank has no part of it.
 FEW = objective_for(replace(DATA, train=sentences(33, 1)))
+ASKED, ANSWERS = (tuple(dict.fromkeys(passages(90, seed)))[:60] for seed in (3, 4))
 TASKS: dict[str, Any] = {
     "masked-lm": PassageData(get_task("masked-lm"), passages(70, 1), passages(40, 2)),
     "causal-lm": PassageData(get_task("causal-lm"), passages(70, 1), passages(40, 2)),
     "summarization": text_data(train=60, validation=30),
     "squad": QuestionAnsweringData(get_task("squad"), questions(60, 1), questions(150, 2)),
+    "retrieval": EmbeddingData(
+        get_task("retrieval"),
+        (),
+        Judgements(ASKED, ANSWERS, tuple(((number, 1.0),) for number in range(60))),
+        Linked(tuple(zip(ASKED, ANSWERS, strict=True))),
+    ),
     "ner": TokenClassificationData(get_task("ner"), LABELS, tagged(60, 1), tagged(150, 2)),
 }
 
@@ -173,7 +181,7 @@ def tasks(group: Group, folder: Path) -> dict[str, Any]:
     """Training and predictions of the other kinds of tasks."""
     found = {}
     for name, data in TASKS.items():
-        objective: Objective = objective_for(data)
+        objective: Objective = objective_for(data, {"learn_pairs": True} if name == "retrieval" else {})
         model = {"causal-lm": "decoder", "summarization": "encoder-decoder"}.get(name, "masked")
         loaded = load_model(find_model(folder / model, None), objective, seed=0)
         validation = objective.validation_examples(loaded.tokenizer, loaded.config, 32)

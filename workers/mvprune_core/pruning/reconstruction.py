@@ -45,6 +45,8 @@ class InputMoments:
             hook.remove()
 
     def _read(self, matrix: Matrix, layer: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if not torch.is_grad_enabled():  # the first of two passes over the same batch, see `BatchGradients`
+            return
         (values,) = arguments
         if self._last is None or self._last[0] is not values:  # query, key and value read the same
             inputs = values.detach()

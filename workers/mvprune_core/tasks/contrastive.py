@@ -9,38 +9,35 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mvprune_core.tasks.losses import Batch, Loss
+from mvprune_core.tasks.losses import Batch, Loss, LossOfVectors
 
 SCALE = 20.0
 """Of cosines before an exponential, as in sentence-transformers; 1 / the temperature."""
 
 
 @dataclass(frozen=True)
-class InBatchNegatives(Loss):
+class InBatchNegatives(LossOfVectors):
     """Cross-entropy of the right document of each query among all documents of the batch, by 20 times the cosine
     (Henderson et al. 2017, https://arxiv.org/abs/1705.00652, section 4.4): the other rows' documents, and documents
     that are named as wrong, are its negatives. The MultipleNegativesRankingLoss of sentence-transformers.
-
-    With accumulation steps, or several ranks, the negatives are those of a part of a batch.
 
     Attributes:
         name: of the model's output, (rows · parts, width), the texts of a row one after the other.
         parts: texts of a row: a query, its document, and perhaps a wrong one.
     """
 
-    name: str
     parts: int
     labels: ClassVar[tuple[str, ...]] = ()
 
-    def __call__(self, output: Any, batch: Batch) -> Tensor:
-        vectors = _rows(output[self.name], self.parts, normalize=True)
+    def of_vectors(self, vectors: Tensor, batch: Batch) -> Tensor:
+        vectors = _rows(vectors, self.parts, normalize=True)
         documents = vectors[:, 1:].transpose(0, 1).flatten(0, 1)
         scores = SCALE * vectors[:, 0] @ documents.T
         return functional.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
 
 
 @dataclass(frozen=True)
-class CoSent(Loss):
+class CoSent(LossOfVectors):
     """log(1 + Σ exp(20 · (cos(i) − cos(j)))) over all pairs i and j of the batch of which j has the higher score
     (Su 2022, https://kexue.fm/archives/8847; the CoSENTLoss of sentence-transformers). Only the order of the scores,
     the labels, (rows,), matters.
@@ -49,11 +46,9 @@ class CoSent(Loss):
         name: of the model's output, (rows · 2, width), the texts of a row one after the other.
     """
 
-    name: str
-
-    def __call__(self, output: Any, batch: Batch) -> Tensor:
-        vectors, scores = _rows(output[self.name], 2, normalize=True), batch["labels"]
-        cosines = SCALE * (vectors[:, 0] * vectors[:, 1]).sum(-1)
+    def of_vectors(self, vectors: Tensor, batch: Batch) -> Tensor:
+        rows, scores = _rows(vectors, 2, normalize=True), batch["labels"]
+        cosines = SCALE * (rows[:, 0] * rows[:, 1]).sum(-1)
         differences = (cosines[:, None] - cosines[None, :])[scores[:, None] < scores[None, :]]
         return torch.cat([differences.new_zeros(1), differences]).logsumexp(0)
 

@@ -5,6 +5,7 @@ They are those of transformers' models, bit for bit, but the core computes them:
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,30 @@ class Loss(ABC):
 
         Args:
             output: the model's output for the inputs of the batch, such as its logits.
+            batch: the whole batch, with labels.
+        """
+
+
+@dataclass(frozen=True)
+class LossOfVectors(Loss):
+    """A loss that compares the vectors of all texts of a batch with each other. It is that of the whole batch, also
+    where the model reads the batch in parts (see `BatchGradients`).
+
+    Attributes:
+        name: of the model's output, (texts, width).
+    """
+
+    name: str
+
+    def __call__(self, output: Any, batch: Batch) -> Tensor:
+        return self.of_vectors(output[self.name].float(), batch)
+
+    @abstractmethod
+    def of_vectors(self, vectors: Tensor, batch: Batch) -> Tensor:
+        """The loss, a scalar.
+
+        Args:
+            vectors: of all texts of the batch, float32, shape (texts, width).
             batch: the whole batch, with labels.
         """
 
@@ -141,5 +166,6 @@ class RandomDirection(Loss):
     def __call__(self, output: Any, batch: Batch) -> Tensor:
         vectors: Tensor = output[self.name].float()
         # Drawn by the tokens: the same for the same texts, whatever else is drawn, and another one for others.
-        draw = torch.Generator().manual_seed(int(batch["input_ids"].sum()))
+        digest = hashlib.blake2b(batch["input_ids"].cpu().numpy().tobytes(), digest_size=7).digest()
+        draw = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
         return (vectors * torch.randn(vectors.shape, generator=draw).to(vectors.device)).sum(-1).mean()

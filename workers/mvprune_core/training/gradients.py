@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from mvprune_core.base.group import ALONE, Group, sum_gradients
 from mvprune_core.base.settings import Settings
+from mvprune_core.base.state import random_states, set_random_states
 from mvprune_core.pruning.reconstruction import InputMoments
 from mvprune_core.tasks.batching import IGNORED, Examples, Indices, output_mask
-from mvprune_core.tasks.losses import Loss
+from mvprune_core.tasks.losses import Loss, LossOfVectors
 from mvprune_core.training.distillation import DistillationLoss
 from mvprune_core.training.precision import autocast
 
@@ -66,15 +67,17 @@ class BatchGradients:
         batches = [dict(zip(whole, values, strict=True)) for values in zip(*columns, strict=True)]
         outputs = {"output_hidden_states": True} if self.distillation and self.distillation.hidden else {}
         shares = _shares(batches, per_token=self.examples.per_token)
-        every = [*zip(parts, batches, *shares, strict=True)]
-        for part, batch, label_share, logits_share in every[group.rank :: group.size]:
-            inputs = {name: column for name, column in batch.items() if name not in self.loss.labels}
+        cached = self._cached(self.loss, whole, batches) if isinstance(self.loss, LossOfVectors) and count > 1 else None
+        every = [*enumerate(zip(parts, batches, *shares, strict=True))]
+        for number, (part, batch, label_share, logits_share) in every[group.rank :: group.size]:
+            inputs = self._inputs(batch)
             if moments is not None:
                 moments.attended = batch.get("attention_mask")
+            if cached is not None:
+                set_random_states(cached.states[number], device)
             with autocast(device, self.settings.precision):
                 output = self.forward(**inputs, **outputs)
-                loss = self.loss(output, batch)
-            loss = loss * label_share
+                loss = self.loss(output, batch) * label_share if cached is None else cached.part(output, number)
             if self.distillation is not None:
                 loss = self.distillation.loss(loss, output, inputs, part, logits_share)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -82,6 +85,53 @@ class BatchGradients:
         if group.size > 1:
             sum_gradients(group, self.model, total)
         return total
+
+    def _inputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: column for name, column in batch.items() if name not in self.loss.labels}
+
+    def _cached(
+        self, loss: LossOfVectors, whole: Mapping[str, Tensor], batches: Sequence[Mapping[str, Tensor]]
+    ) -> _CachedGradients:
+        """The loss of a whole batch and its gradients with respect to the vectors, which a first pass over the parts
+        finds without keeping what a backward pass needs (GradCache, Gao et al. 2021, https://arxiv.org/abs/2101.06983,
+        section 3.2). So the memory is that of a part, and the gradients are those of the whole."""
+        device, group = whole["input_ids"].device, self.group
+        states, found = dict[int, Mapping[str, Tensor]](), dict[int, Tensor]()
+        for number in range(group.rank, len(batches), group.size):
+            states[number] = random_states(device)
+            with torch.no_grad(), autocast(device, self.settings.precision):
+                found[number] = self.forward(**self._inputs(batches[number]))[loss.name].float()
+        if group.size > 1:
+            of_ranks = group.gather({number: vectors.cpu() for number, vectors in found.items()})
+            found = {number: vectors.to(device) for some in of_ranks for number, vectors in some.items()}
+        vectors = [found[number] for number in range(len(batches))]
+        joined = torch.cat(vectors).requires_grad_()
+        value = loss.of_vectors(joined, whole)
+        (gradient,) = torch.autograd.grad(value, joined)
+        return _CachedGradients(loss.name, value.detach(), torch.split(gradient, [*map(len, vectors)]), states)
+
+
+@dataclass(frozen=True)
+class _CachedGradients:
+    """What is known of a batch before its parts have gradients.
+
+    Attributes:
+        name: of the model's output that the loss reads.
+        value: the loss of the whole batch.
+        gradients: of each part: that of the loss with respect to its vectors, shape (texts, width).
+        states: by the number of a part that this rank reads, the random states before it, so that both passes have the
+            same dropout.
+    """
+
+    name: str
+    value: Tensor
+    gradients: Sequence[Tensor]
+    states: Mapping[int, Mapping[str, Tensor]]
+
+    def part(self, output: Any, number: int) -> Tensor:
+        """A part's share of the loss, with the gradients that the whole has through this part's vectors."""
+        linear: Tensor = (output[self.name].float() * self.gradients[number]).sum()
+        return linear - linear.detach() + self.value / len(self.gradients)
 
 
 def _shares(

@@ -14,13 +14,14 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
 from tests.unit.core.tasks.test_embedding import CPU, DOCUMENTS, JUDGED, QUERIES, SCORED, data, opened, texts
 from tests.unit.core.training_runs import settings
-from torch import Tensor
+from torch import Tensor, nn
 
 from mvprune.data.kinds.embedding.texts import Linked
-from mvprune.sources.sentence_transformers import SentenceEmbedding, write_sentence_embedding
+from mvprune.sources.sentence_transformers import KEY, SentenceEmbedding, write_sentence_embedding
 from mvprune_core import CompressionError, Teacher, Training, compress
 from mvprune_core.tasks.contrastive import CoSent, InBatchNegatives, MarginMse
 from mvprune_core.tasks.losses import Loss
+from mvprune_core.tasks.outputs import Vectors
 from mvprune_core.training.distillation import DistillationLoss, compute_teacher_logits
 from mvprune_core.training.gradients import BatchGradients
 
@@ -92,27 +93,102 @@ def test_a_row_is_an_example_whose_texts_are_read_one_by_one(kind: str, model_fo
         assert batch["labels"].tolist() == [5, 2]
 
 
+@pytest.fixture
+def gradients(model_folder: Path) -> Callable[..., BatchGradients]:
+    """Computes gradients of a small model on rows of a kind."""
+
+    def make(kind: str, parts: int = 1, **more: Any) -> BatchGradients:
+        objective, loaded = opened(model_folder, linked(kind), learn_pairs=True, pooling="mean")
+        for module in loaded.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.3
+        loaded.model.eval()
+        return BatchGradients(
+            model=loaded.model,
+            forward=loaded.model,
+            examples=objective.training_examples(loaded.tokenizer, loaded.config, 32),
+            loss=objective.loss(loaded.config),
+            settings=settings(accumulation_steps=parts),
+            seed=0,
+            **more,
+        )
+
+    return make
+
+
+def found_by(made: BatchGradients, rows: Any) -> tuple[float, Tensor]:
+    """The loss of a batch and its gradients."""
+    made.model.zero_grad()
+    loss = made.compute(np.array(rows), 0).item()
+    return loss, torch.cat([one.grad.flatten() for one in made.model.parameters() if one.grad is not None])
+
+
 @pytest.mark.parametrize("kind", ["triplets", "scores"])
-def test_a_teacher_and_parts_of_a_batch(kind: str, model_folder: Path) -> None:
-    """A model is its own teacher, so its terms are 0; a loss over parts of a batch is the mean of the parts'."""
-    objective, loaded = opened(model_folder, linked(kind), learn_pairs=True, pooling="mean")
-    examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
-    which = np.arange(len(examples))
-    found = compute_teacher_logits(loaded.model, examples, which, objective.outputs, CPU, "fp32")
-    loaded.model.eval()
-    distillation = DistillationLoss.from_logits(found, objective.outputs, Teacher(alpha=1.0))
-    options: dict[str, Any] = {"model": loaded.model, "forward": loaded.model, "examples": examples, "seed": 0}
-    options |= {"loss": objective.loss(loaded.config)}
-    chosen = np.array([3, 9, 0, 7])
+def test_a_model_that_is_its_own_teacher_has_nothing_to_learn(kind: str, gradients: Any) -> None:
+    made = gradients(kind)
+    which = np.arange(len(made.examples))
+    found = compute_teacher_logits(made.model, made.examples, which, (Vectors(),), CPU, "fp32")
+    taught = replace(made, distillation=DistillationLoss.from_logits(found, (Vectors(),), Teacher(alpha=1.0)))
+    assert found_by(taught, [3, 9, 0, 7])[0] == pytest.approx(0, abs=1e-5)
+    halves = replace(taught, settings=settings(accumulation_steps=2))
+    assert found_by(halves, [3, 9, 0, 7])[0] == pytest.approx(0, abs=1e-5)
 
-    def loss(parts: int, indices: Any, **more: Any) -> float:
-        made = BatchGradients(settings=settings(accumulation_steps=parts, dropout=False), **options, **more)
-        return made.compute(indices, 0).item()
 
-    assert loss(1, chosen, distillation=distillation) == pytest.approx(0, abs=1e-5)
-    halves = [loss(1, chosen[:2]), loss(1, chosen[2:])]
-    assert loss(2, chosen) == pytest.approx(sum(halves) / 2, rel=1e-5)
-    assert loss(1, chosen) != pytest.approx(loss(2, chosen), rel=1e-3)
+@pytest.mark.parametrize("parts", [2, 3, 5])
+@pytest.mark.parametrize("kind", ["pairs", "triplets", "scores", "margins"])
+def test_a_batch_in_parts_has_the_loss_and_the_gradients_of_the_whole(kind: str, parts: int, gradients: Any) -> None:
+    rows = [3, 9, 0, 7, 1, 10, 4]
+    whole, cut = (found_by(gradients(kind, count), rows) for count in (1, parts))
+    assert cut[0] == pytest.approx(whole[0], rel=1e-5)
+    assert whole[1].norm() > 1e-3
+    np.testing.assert_allclose(cut[1], whole[1], atol=1e-5 * float(whole[1].abs().max()), rtol=1e-4)
+
+
+def test_both_passes_over_a_part_have_the_same_dropout(gradients: Any) -> None:
+    """Against one graph of all parts, whose dropout is drawn part by part."""
+    made = gradients("pairs", 3)
+    made.model.train()
+    rows = np.array([3, 9, 0, 7, 1, 10])
+    torch.manual_seed(0)
+    loss, gradient = found_by(made, rows)
+    after = torch.rand(())
+    batch = made.examples.batch(rows, CPU)
+    torch.manual_seed(0)
+    vectors = [
+        made.model(**{name: column[4 * part : 4 * part + 4] for name, column in batch.items()})[KEY]
+        for part in range(3)
+    ]
+    assert torch.rand(()) == after, "what follows is drawn as if there had been one pass"
+    expected = InBatchNegatives(KEY, 2).of_vectors(torch.cat(vectors), {})
+    assert loss == pytest.approx(expected.item(), rel=1e-5)
+    made.model.zero_grad()
+    expected.backward()
+    own = torch.cat([one.grad.flatten() for one in made.model.parameters() if one.grad is not None])
+    np.testing.assert_allclose(gradient, own, atol=1e-5 * float(own.abs().max()))
+    made.model.eval()
+    assert found_by(made, rows)[0] != pytest.approx(loss, rel=1e-3)
+
+
+def test_a_batch_in_parts_keeps_the_activations_of_a_part(gradients: Any) -> None:
+    def most_kept(parts: int) -> int:
+        """The largest number of bytes that are kept for a backward pass at once."""
+        sizes = [0, 0]
+
+        class Kept:
+            def __init__(self, tensor: Tensor) -> None:
+                self.tensor, self.size = tensor, tensor.numel() * tensor.element_size()
+                sizes[0] += self.size
+                sizes[1] = max(sizes)
+
+            def __del__(self) -> None:
+                sizes[0] -= self.size
+
+        made = gradients("pairs", parts)
+        with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.tensor):
+            found_by(made, range(12))
+        return sizes[1]
+
+    assert most_kept(6) < most_kept(1) / 4
 
 
 def test_a_run_learns_pairs_with_and_without_a_teacher(model_folder: Path, tmp_path: Path) -> None:

@@ -147,6 +147,22 @@ def test_gradients_in_random_directions_have_the_moments_of_the_jacobian() -> No
     assert (stacked.T @ stacked / 4000 - expected).abs().max() < 0.1 * expected.abs().max()
 
 
+def test_each_batch_of_texts_has_its_own_direction() -> None:
+    vectors = torch.eye(3)
+
+    def along(*ids: list[int]) -> list[float]:
+        """The gradients of the texts' vectors."""
+        read = vectors[: len(ids)].clone().requires_grad_()
+        RandomDirection("v")({"v": read}, {"input_ids": torch.tensor(ids)}).backward()
+        found: list[float] = read.grad.flatten().tolist()  # type: ignore[union-attr]
+        return found
+
+    assert along([1, 2, 3]) == along([1, 2, 3])
+    same_sum = [along([1, 2, 3]), along([3, 2, 1]), along([2, 2, 2]), along([1, 5, 0])]
+    assert len(set(map(tuple, same_sum))) == 4
+    assert along([1, 2], [3, 4])[:3] != along([3, 4], [1, 2])[:3]
+
+
 def test_metrics_are_those_of_the_given_model_and_of_sentence_transformers(folder: Path) -> None:
     objective, loaded = opened(folder, data(SCORED, "sentence-similarity"))
     found = vectors_of(objective, loaded)
