@@ -13,7 +13,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-NATIVE = "client/mvprune/runtime/_native"
+BUILD = "client/native/build.py"
 _RELATIVE_LINK = re.compile(r"(!?)\[([^]]*)\]\((?!https://)([^)]+)\)")
 
 
@@ -51,15 +51,15 @@ class KernelHook(BuildHookInterface):
     """Without a compiler the package is pure Python: its sparse runtime then uses torch, and says so."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Builds the library beside its sources, and names the platform in the wheel that holds it."""
-        native = runpy.run_path(str(Path(self.root) / NATIVE / "build.py"))
+        """Builds the library where the package loads it, and names the platform in the wheel that holds it."""
+        native = runpy.run_path(str(Path(self.root) / BUILD))
         try:
             native["build"]()
         except native["BuildError"] as error:
             native["LIBRARY"].unlink(missing_ok=True)
             self.app.display_warning(f"mvprune is installed without its native kernel: {error}")
             return
-        build_data["artifacts"].append(f"{NATIVE}/{native['LIBRARY'].name}")
+        build_data["artifacts"].append(native["LIBRARY"].relative_to(self.root).as_posix())
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform(native['architecture'](native['compiler']()))}"
 

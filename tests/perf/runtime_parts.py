@@ -22,9 +22,9 @@ import torch
 from pruned_bert import pruned_bert
 
 from mvprune.runtime import kernel, optimize
-from mvprune.runtime._native import build
 from mvprune.runtime.kernel import Packed
 from mvprune.runtime.layers import Affine, Layer, Layers
+from native import build
 
 IN_REGISTERS = "in registers"
 

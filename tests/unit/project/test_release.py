@@ -18,7 +18,7 @@ import release_notes
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from mvprune.runtime._native import build
+from native import build
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
@@ -139,7 +139,7 @@ def test_the_version_is_that_of_the_tag_with_and_without_git(tagged: Path, tmp_p
         assert information is not None
         assert HeaderParser().parsestr(information.read().decode())["Version"] == "3.2.1"
     assert not [name for name in names if name.startswith("tests")]
-    assert {"client/mvprune/runtime/_native/kernel.cpp", "hatch_build.py", "CHANGELOG.md"} <= names
+    assert {"client/native/kernel/kernel.cpp", "hatch_build.py", "CHANGELOG.md"} <= names
     assert _built(sdist, tmp_path / "wheel", "--wheel").name == "mvprune-3.2.1-py3-none-any.whl"
     (tmp_path / "archive").mkdir()
     command = f"git archive HEAD | tar -x -C '{tmp_path / 'archive'}'"

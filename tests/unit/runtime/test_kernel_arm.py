@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.unit.runtime.kernel_cases import KERNEL_TESTS
 
-from mvprune.runtime._native import build
+from native import build
 
 ROOT = Path(__file__).parents[3]
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
@@ -32,7 +32,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> str:
         patch.setenv("CXX", COMPILER)
         build.build(library)
     main = Path(__file__).with_name("kernel_driver.cpp")
-    _run(COMPILER, "-std=c++17", "-O1", f"-I{build.SOURCES}", main, library, f"-Wl,-rpath,{folder}", "-o", driver)
+    _run(COMPILER, "-std=c++17", "-O1", f"-I{build.KERNEL}", main, library, f"-Wl,-rpath,{folder}", "-o", driver)
     system = Path(_run(COMPILER, "-print-file-name=libc.so.6").strip()).resolve().parents[1]
     return f"{EMULATOR} -L {system} {driver}"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.unit.runtime.kernel_cases import KERNEL_TESTS
 
-from mvprune.runtime._native import build
+from native import build
 
 SANITIZE = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 ROOT = Path(__file__).parents[3]

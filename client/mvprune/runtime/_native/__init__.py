@@ -1,1 +1,1 @@
-"""The C++ sources of the native kernel, and how they are built."""
+"""The native kernel as a shared library, which client/native/build.py puts here."""

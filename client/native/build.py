@@ -1,6 +1,8 @@
 """Builds the native kernel with the system's C++ compiler. Needs Python alone: the build hook runs it, and so can you.
 
-python client/mvprune/runtime/_native/build.py
+python client/native/build.py
+
+The library is put where the Python package loads it.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-SOURCES = Path(__file__).parent
-LIBRARY = SOURCES / "libmvprune_kernel.so"
+KERNEL = Path(__file__).parent / "kernel"
+LIBRARY = Path(__file__).parents[1] / "mvprune/runtime/_native/libmvprune_kernel.so"
 
 # Nothing of the C++ runtime is called, so nothing of it is linked in: the library depends on the C library only.
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")
@@ -89,7 +91,7 @@ def _units(machine: str) -> Iterator[list[str]]:
     Instructions beyond a set's flags are enabled in the source, function by function.
     """
     for name in ("api.cpp", "decoder_api.cpp", "masked_api.cpp", "pool.cpp"):
-        yield ["-c", str(SOURCES / name)]
+        yield ["-c", str(KERNEL / name)]
     sets: dict[str, tuple[str, ...]] = {"kBaseline": ()}
     dots: dict[str, tuple[str, ...]] = {}
     if machine == "x86_64":
@@ -97,12 +99,12 @@ def _units(machine: str) -> Iterator[list[str]]:
         dots |= {"kAvxVnni": (*_AVX2, "-DMVPRUNE_AVXVNNI"), "kAvx512VlVnni": (*_AVX2, "-DMVPRUNE_VNNI")}
         dots |= {"kAvx512Vnni": (*_AVX512, "-DMVPRUNE_VNNI")}
         for name in ("decoder.cpp", "masked.cpp"):
-            yield [*_AVX512, *_FEW, "-c", str(SOURCES / name)]
+            yield [*_AVX512, *_FEW, "-c", str(KERNEL / name)]
     for table, flags in sets.items():
-        yield [*flags, f"-DMVPRUNE_ISA={table}", "-c", str(SOURCES / "kernel.cpp")]
+        yield [*flags, f"-DMVPRUNE_ISA={table}", "-c", str(KERNEL / "kernel.cpp")]
         dots[f"{table}Dots"] = flags
     for table, flags in dots.items():
-        yield [*flags, f"-DMVPRUNE_DOTS={table}", "-c", str(SOURCES / "dots.cpp")]
+        yield [*flags, f"-DMVPRUNE_DOTS={table}", "-c", str(KERNEL / "dots.cpp")]
 
 
 def _run(command: list[str]) -> str:
