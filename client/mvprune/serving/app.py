@@ -1,4 +1,4 @@
-"""The HTTP application: POST /predict, GET /health, GET /, and what writes text or gives vectors."""
+"""The HTTP application: POST /predict, what it is and how it is, and what writes text or gives vectors."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from mvprune.serving import embed, generate, openai, rerank
+from mvprune.serving import embed, generate, inference, openai, openapi, rerank
 from mvprune.serving.batching import Batcher, Predictor
 from mvprune.serving.errors import handlers
 from mvprune.serving.events import unless_gone
 from mvprune.serving.fields import Refused
 from mvprune.serving.generations import Generations
 from mvprune.serving.hosts import HostCheck
+from mvprune.serving.metrics import Measured, Metrics
 from mvprune.serving.requests import Limits, parse_inputs, read_body
 from mvprune.serving.writing import Writer
 
@@ -49,9 +50,11 @@ def application(
         width: numbers of a vector, where the answers are vectors of texts; else 0.
         writer: what answers in place of the predictor, if the answers are texts that the model writes.
     """
+    metrics = Metrics()
     generations = writer and Generations(writer, limits)
-    batcher = Batcher(predictor, limits.max_batch, limits.max_waiting)
+    batcher = Batcher(predictor, limits.max_batch, limits.max_waiting, metrics)
     answering = generations or batcher
+    name = str(description["model"])
     model: asyncio.Task[None]
 
     runtime = {name: description[name] for name in _RUNTIME if name in description}
@@ -74,8 +77,26 @@ def application(
     async def describe(_: Request) -> JSONResponse:
         return JSONResponse(dict(description))
 
+    def is_ready() -> bool:
+        return not model.done()
+
+    def look() -> None:
+        metrics.waiting.set(answering.waiting)
+        metrics.running.set(generations.running if generations else 0)
+
+    async def live(_: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    async def ready(_: Request) -> JSONResponse:
+        if not is_ready():
+            raise Refused(503, "", "the model has stopped")
+        return JSONResponse({"status": "ok"})
+
+    async def measured(_: Request) -> Response:
+        return metrics.response()
+
     async def health(_: Request) -> JSONResponse:
-        if model.done():
+        if not is_ready():
             raise Refused(503, "", "the model has stopped")
         running = {"running": generations.running} if generations else {}
         return JSONResponse({"status": "ok", "waiting": answering.waiting, **running, **runtime})
@@ -85,18 +106,31 @@ def application(
         answers = await unless_gone(request, answering.answer(inputs))
         return JSONResponse({"predictions": answers} if listed else answers[0])
 
-    routes = [Route("/", describe), Route("/health", health), Route("/predict", predict, methods=["POST"])]
+    routes = [
+        Route("/", describe),
+        Route("/health", health),
+        Route("/live", live),
+        Route("/ready", ready),
+        Route("/metrics", measured),
+        Route("/predict", predict, methods=["POST"]),
+        *inference.routes(answering.answer, predictor.fields, limits, name, is_ready),
+    ]
     if tuple(field.name for field in predictor.fields) == rerank.FIELDS:
         routes += rerank.routes(batcher, limits)
     if writer and generations:
         routes += generate.routes(generations, limits)
-        routes += openai.routes(writer, generations, limits, str(description["model"]))
+        routes += openai.routes(writer, generations, limits, name)
     if width:
-        routes += embed.routes(batcher, limits, str(description["model"]), width)
+        routes += embed.routes(batcher, limits, name, width)
+    routes += openapi.routes(routes, predictor.fields, limits, name)
+    paths = {route.endpoint: route.path.replace(":path", "") for route in routes}  # of several, the shortest
     made = Starlette(
         routes=routes,
-        exception_handlers=handlers([route.path for route in routes]),
-        middleware=[Middleware(HostCheck, names=host_names)],
+        exception_handlers=handlers(),
+        middleware=[
+            Middleware(Measured, metrics=metrics, paths=paths, look=look),
+            Middleware(HostCheck, names=host_names),
+        ],
         lifespan=lifespan,
     )
     made.state.failed = False

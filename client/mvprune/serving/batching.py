@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mvprune.data.textfiles import DataError
+from mvprune.serving.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +84,11 @@ class Batcher:
         predictor: what answers.
         max_batch: inputs that are computed together; a request with more is computed by itself.
         max_waiting: inputs that may wait; further requests are rejected.
+        metrics: has the sizes and times of batches.
     """
 
-    def __init__(self, predictor: Predictor, max_batch: int, max_waiting: int) -> None:
-        self._predictor = predictor
+    def __init__(self, predictor: Predictor, max_batch: int, max_waiting: int, metrics: Metrics) -> None:
+        self._predictor, self._metrics = predictor, metrics
         self._max_batch, self._max_waiting = max_batch, max_waiting
         self._waiting: deque[_Request] = deque()
         self._arrived = asyncio.Event()
@@ -168,8 +170,10 @@ class Batcher:
                 request.answers.set_result(its)
 
     def _call(self, inputs: Sequence[Input]) -> list[Answer]:
+        self._metrics.batch.observe(len(inputs))
         try:
-            answers = self._predictor.predict(inputs)
+            with self._metrics.batch_seconds.time():
+                answers = self._predictor.predict(inputs)
         except DataError:
             raise
         except BaseException as error:

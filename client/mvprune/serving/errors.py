@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -19,16 +19,16 @@ _OPENAI = "/v1/"
 
 def error_of(request: Request, error: Exception) -> dict[str, Any]:
     """The JSON of an error that is not answered by a status, because an answer has begun."""
-    return _content(request, _parts(error, ()))
+    return _content(request, _parts(error))
 
 
-def handlers(endpoints: Sequence[str]) -> Mapping[Any, Any]:
-    """The handlers of an application with these endpoints."""
+def handlers() -> Mapping[Any, Any]:
+    """The handlers of an application."""
 
     async def handle(request: Request, error: Exception) -> Response:
         if isinstance(error, ClientDisconnect):
             return Response(status_code=400)  # for nobody: the connection is closed
-        parts = _parts(error, endpoints)
+        parts = _parts(error)
         headers = dict(getattr(error, "headers", None) or {})
         if isinstance(error, Overloaded):
             headers["Retry-After"] = str(_RETRY_SECONDS)
@@ -38,7 +38,7 @@ def handlers(endpoints: Sequence[str]) -> Mapping[Any, Any]:
     return dict.fromkeys((Refused, DataError, Overloaded, HTTPException, ModelFailed, ClientDisconnect), handle)
 
 
-def _parts(error: Exception, endpoints: Sequence[str]) -> Refused:
+def _parts(error: Exception) -> Refused:
     if isinstance(error, Refused):
         return error
     if isinstance(error, DataError):
@@ -47,7 +47,7 @@ def _parts(error: Exception, endpoints: Sequence[str]) -> Refused:
     if isinstance(error, Overloaded):
         return Refused(503, "", "too many inputs are waiting; try again")
     if isinstance(error, HTTPException):
-        return Refused(error.status_code, "", f"{error.detail}: {', '.join(endpoints)} are there")
+        return Refused(error.status_code, "", f"{error.detail}: GET /docs lists the endpoints")
     return Refused(500, "", "the model failed on this request; the log of the server has the details")
 
 

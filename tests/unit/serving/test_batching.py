@@ -12,6 +12,7 @@ import pytest
 
 from mvprune.data.textfiles import DataError
 from mvprune.serving.batching import Batcher, ModelFailed, Overloaded
+from mvprune.serving.metrics import Metrics
 
 
 class Model:
@@ -35,7 +36,7 @@ class Model:
 
 @contextlib.asynccontextmanager
 async def running(model: Model, max_batch: int = 3, max_waiting: int = 100) -> AsyncIterator[Batcher]:
-    batcher = Batcher(model, max_batch, max_waiting)
+    batcher = Batcher(model, max_batch, max_waiting, Metrics())
     task = asyncio.create_task(batcher.run())
     try:
         yield batcher
@@ -177,7 +178,7 @@ async def test_where_the_task_dies_nobody_waits_for_ever(monkeypatch: pytest.Mon
 
     model = Model()
     monkeypatch.setattr(Batcher, "_take", broken)
-    batcher = Batcher(model, 3, 100)
+    batcher = Batcher(model, 3, 100, Metrics())
     task = asyncio.create_task(batcher.run())
     asked = ask(batcher, 1)
     with pytest.raises(ModelFailed):

@@ -12,6 +12,7 @@ import openai
 import pytest
 import torch
 from tests.unit.serving.conftest import tiny_result
+from tests.unit.serving.descriptions import check_description
 from tests.waiting import PATIENCE
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -49,6 +50,10 @@ def vectors(embedder: Path) -> np.ndarray[Any, Any]:
     model: Any = load(embedder)
     found: np.ndarray[Any, Any] = model.encode(TEXTS)
     return found
+
+
+def test_the_endpoints_are_described(client: httpx.Client) -> None:
+    assert {"/embed", "/v1/embeddings", "/v1/models/{model}"} <= check_description(client)
 
 
 @pytest.mark.parametrize("form", ["float", "base64"])

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.unit.serving.descriptions import check_description
 from tests.unit.serving.test_writing import generated
 from tests.unit.serving.writers import write_decoder
 from tests.waiting import PATIENCE, until
@@ -40,6 +41,10 @@ def events(answer: httpx.Response) -> Iterator[tuple[str, Any]]:
     for block in answer.text.split("\n\n")[:-1]:
         lines = dict(line.split(": ", maxsplit=1) for line in block.split("\n"))
         yield lines.get("event", ""), json.loads(lines["data"])
+
+
+def test_the_endpoints_are_described(endpoint: Endpoint, decoder: Predictor) -> None:
+    assert {"/generate", "/v1/completions"} <= check_description(endpoint(decoder))
 
 
 def test_whole_and_streamed_texts_are_those_of_generate(endpoint: Endpoint, decoder: Predictor) -> None:
@@ -139,11 +144,10 @@ def test_null_is_the_default_and_cut_prompts_are_said(endpoint: Endpoint, decode
     assert answer["generated_text"] == generated(decoder, "a" * 53, max_new_tokens=10)
 
 
-def test_other_models_have_no_such_endpoint(endpoint: Endpoint, decoder: Predictor) -> None:
+def test_other_models_have_no_such_endpoint(endpoint: Endpoint) -> None:
     answer = endpoint("sst2").post("/generate", json={"inputs": "a"})
     assert answer.status_code == 404
-    assert answer.json()["error"]["message"] == "Not Found: /, /health, /predict are there"
-    assert "/generate, /v1/models" in endpoint(decoder).get("/x").json()["error"]["message"]
+    assert answer.json()["error"]["message"] == "Not Found: GET /docs lists the endpoints"
 
 
 class Slow:

@@ -14,6 +14,7 @@ import torch
 from sklearn.metrics import ndcg_score
 from starlette.testclient import TestClient
 from tests.unit.core.conftest import NEUTRAL
+from tests.unit.serving.descriptions import check_description
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification, pipeline
 
 from mvprune.data.held_out import HELD_OUT_FROM, hold_out
@@ -185,8 +186,9 @@ def test_a_pruned_reranker_ranks_and_serves(model_folder: Path, tmp_path: Path) 
     tokens = AutoTokenizer.from_pretrained(plain)(["good word4"] * 3, texts, padding=True, return_tensors="pt")
     with torch.inference_mode():
         logits = model(**tokens).logits[:, 0]
-    with TestClient(application(predictor, {"model": "m"}, Limits()), base_url="http://localhost") as client:
+    with TestClient(application(predictor, {"model": "tiny"}, Limits()), base_url="http://localhost") as client:
         asked = {"query": "good word4", "texts": texts}
+        assert "/rerank" in check_description(client)
         answers = client.post("/rerank", json=asked | {"return_text": True}).json()
         assert [one["index"] for one in answers] == logits.argsort(descending=True).tolist()
         assert [one["text"] for one in answers] == [texts[one["index"]] for one in answers]
