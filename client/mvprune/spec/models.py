@@ -193,6 +193,8 @@ class Spec:
         pooling: how the states of the tokens become the vector of a text: mean, cls, max or lasttoken.
         prompt_name: which of the model's prompts stands before the training texts of an embedder.
         learn_pairs: learn which texts of a row belong together too, not only the vectors of each by itself.
+        learn_margins: of a reranker's teacher, learn only the differences between two documents of a query
+            (MarginMSE).
         seed: seed of the random numbers.
         method: name of the method.
         method_options: the options of the method that were set.
@@ -239,6 +241,7 @@ class Spec:
     pooling: str
     prompt_name: str
     learn_pairs: bool
+    learn_margins: bool
     seed: int
     method: str
     method_options: Mapping[str, float | str]

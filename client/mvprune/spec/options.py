@@ -60,6 +60,8 @@ class DataOptions(TypedDict, total=False):
             model's default, else none.
         learn_pairs: learn which texts of a row belong together too, not only the vectors of each by itself;
             default: no.
+        learn_margins: of a reranker's teacher, learn only the differences between two documents of a query
+            (MarginMSE); default: no.
     """
 
     train: str | os.PathLike[str] | None
@@ -83,6 +85,7 @@ class DataOptions(TypedDict, total=False):
     pooling: str | None
     prompt_name: str | None
     learn_pairs: bool | None
+    learn_margins: bool | None
 
 
 class MethodOptions(TypedDict, total=False):

@@ -25,7 +25,7 @@ _PRUNING_START = float(PARAMETERS["pruning_start"].default)
 _ONE_SHOT, _EVENTS = "one_shot", "events"
 _BLOCKS, _LAYERS = "blocks_and_units", "layers"
 _DENSE_STEPS = "at least one step with the method {}, which needs gradients of the dense model; give more"
-_WRITES = "teacher_writes_targets"
+_WRITES, _MARGINS = "teacher_writes_targets", "learn_margins"
 _NAMES_NO_MODEL = ("train", "none")
 
 
@@ -251,8 +251,10 @@ def _teacher(given: Given, task: Task | None) -> Iterator[Problem]:
         if given.get("alpha", 1) != 1:
             yield bad("alpha", given["alpha"], f"1 for the task {task.name}, whose texts have no labels")
     if teacher == "none":
-        weights += [_WRITES] if given.get(_WRITES) else []
+        weights += [name for name in (_WRITES, _MARGINS) if given.get(name)]
         yield from (bad(name, given[name], "unset without a teacher") for name in weights)
+    elif given.get(_MARGINS) and given.get("alpha") == 0:
+        yield bad("alpha", 0, f"above 0 with {_MARGINS}, which learns from the teacher")
     elif task is not None and task.kind.not_distilled and (teacher is not None or weights):
         rule = f"none for {task.name}, as {task.kind.not_distilled}"
         yield bad("teacher", teacher or "the dense baseline", rule)

@@ -84,6 +84,8 @@ class RunOptions:
             model's default, else none.
         learn_pairs: learn which texts of a row belong together too, not only the vectors of each by itself;
             default: no.
+        learn_margins: of a reranker's teacher, learn only the differences between two documents of a query
+            (MarginMSE); default: no.
         seed: seed of the random numbers; from 0 to 4,294,967,295; default: 0.
     """
 
@@ -120,6 +122,7 @@ class RunOptions:
     pooling: str | None = None
     prompt_name: str | None = None
     learn_pairs: bool = False
+    learn_margins: bool = False
     seed: int = 0
 
 
@@ -159,4 +162,5 @@ class RunKeywords(TypedDict, total=False):
     pooling: str | None
     prompt_name: str | None
     learn_pairs: bool
+    learn_margins: bool
     seed: int

@@ -14,7 +14,6 @@ from mvprune_core.models.token_cache import cached_examples, tokenizer_digest
 from mvprune_core.runs.plan import input_length
 from mvprune_core.runs.resolved import Examined, ResolvedRun
 from mvprune_core.tasks.batching import Examples, Indices, Sources
-from mvprune_core.tasks.heads import is_probability
 from mvprune_core.tasks.probes import probes
 from mvprune_core.training.distillation import shape_in_words
 from mvprune_core.training.precision import with_length_buckets
@@ -74,26 +73,10 @@ def _load(source: Source, run: ResolvedRun) -> Loaded:
             f"teacher.model must be fine-tuned for {run.data.task.name}, got {source.name!r}, whose checkpoint has no "
             "head for these labels; give one that is, or let the service train one",
         )
-    if is_probability(teacher.config) != is_probability(run.config):
-        raise CompressionError(
-            Reason.INVALID_MODEL,
-            "teacher.model must have outputs that mean the same as the model's, both values or both logits of "
-            f"probabilities, got {source.name!r} with the problem_type {teacher.config.problem_type}, and "
-            f"{run.config.problem_type} of the model; a model with one label (id2label) and without a problem_type in "
-            "its config.json has logits of probabilities",
-        )
-    widths = [loaded.hidden_size for loaded in (teacher.config, run.config)] if _needs_width(run) else []
-    if len(set(widths)) > 1:
-        raise CompressionError(
-            Reason.INVALID_MODEL,
-            f"teacher.model must make vectors of as many numbers as the model, {widths[1]:,}, got {source.name!r} with "
-            f"{widths[0]:,}",
-        )
+    if flaw := run.objective.flaw_of_teacher(teacher.config, run.config):
+        rule, found = flaw
+        raise CompressionError(Reason.INVALID_MODEL, f"teacher.model must {rule}, got {source.name!r} with {found}")
     return teacher
-
-
-def _needs_width(run: ResolvedRun) -> bool:
-    return any(output.over_width for output in run.objective.outputs)
 
 
 def _check_vocabulary(source: Source, teacher: Loaded, digest: str, run: ResolvedRun) -> None:

@@ -148,6 +148,10 @@ class Objective(ABC):
         It may be left in evaluation mode."""
         return ""
 
+    def flaw_of_teacher(self, teacher: Any, config: Any) -> tuple[str, str] | None:
+        """Why a model with one config cannot teach one with another: what it must do, and what it has. None: it can."""
+        return None
+
     @abstractmethod
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         """The training split, tokenised, with the labels that `loss` reads.

@@ -193,6 +193,15 @@ class Regression(Texts):
         config.problem_type = PROBABILITY if keeps else REGRESSION
         return fits
 
+    def flaw_of_teacher(self, teacher: Any, config: Any) -> tuple[str, str] | None:
+        if is_probability(teacher) == is_probability(config):
+            return None
+        return (
+            "have outputs that mean the same as the model's, both values or both logits of probabilities",
+            f"the problem_type {teacher.problem_type}, and {config.problem_type} of the model; a model with one label "
+            "(id2label) and without a problem_type in its config.json has logits of probabilities",
+        )
+
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         values = np.array(self.data.train.labels).astype(np.float32)
         if is_probability(config):

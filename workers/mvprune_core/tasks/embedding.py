@@ -130,6 +130,10 @@ class Embedding(Objective):
     def configure(self, config: Any) -> bool:
         return True
 
+    def flaw_of_teacher(self, teacher: Any, config: Any) -> tuple[str, str] | None:
+        theirs, own = teacher.hidden_size, config.hidden_size
+        return None if theirs == own else (f"make vectors of as many numbers as the model, {own:,}", f"{theirs:,}")
+
     def settle(self, model: Any, tokenizer: Any) -> tuple[str, ...]:
         if how := sentence_embedding_of(model.config):
             add_vectors(model, how)

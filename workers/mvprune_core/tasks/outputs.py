@@ -30,7 +30,6 @@ class DistilledOutput(ABC):
         name: of the output, such as logits.
         per_token: an example has one row of logits for each of its tokens; otherwise one row.
         over_classes: the last dimension is the model's classes.
-        over_width: the last dimension is the model's width, which must then be the teacher's.
         dtype: in which the teacher's are stored.
         difference: what `loss` is called in notes.
         bytes_per_token: what is stored of a token, where that is not all of its logits; 0: they are stored whole.
@@ -39,7 +38,6 @@ class DistilledOutput(ABC):
     name: str = "logits"
     per_token: ClassVar[bool]
     over_classes: ClassVar[bool] = False
-    over_width: ClassVar[bool] = False
     dtype: ClassVar[torch.dtype] = torch.float16
     difference: ClassVar[str] = "KL divergence"
     bytes_per_token: ClassVar[int] = 0
@@ -110,7 +108,6 @@ class Vectors(DistilledOutput):
 
     name: str = "sentence_embedding"
     per_token: ClassVar[bool] = False
-    over_width: ClassVar[bool] = True
     difference: ClassVar[str] = "relative squared distance"
 
     def loss(self, student: Tensor, teacher: Tensor, tokens: Tensor, temperature: float) -> Tensor:

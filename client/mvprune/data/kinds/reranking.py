@@ -29,6 +29,7 @@ class Reranking(Regression):
     name: ClassVar[str] = "reranking"
     pipeline: ClassVar[str] = "text-ranking"
     has_groups: ClassVar[bool] = True
+    options: ClassVar[frozenset[str]] = frozenset({"learn_margins"})
 
     def check_examples(self, task: Task, source: Table, columns: Columns) -> None:
         super().check_examples(task, source, _named(source, columns))
@@ -58,6 +59,20 @@ def queries_of(split: Split) -> dict[str, list[int]]:
 def measured_queries(split: Split) -> list[list[int]]:
     """The rows of each query that has a relevant candidate, and others beside it."""
     return [rows for rows in queries_of(split).values() if len(rows) > 1 and any(split.labels[row] > 0 for row in rows)]
+
+
+def compared_rows(split: Split) -> list[tuple[int, int]]:
+    """Pairs of rows of the same query, of which the first has a higher grade and the second the query's lowest one: as
+    few as have each of them in it. A query whose documents have one grade has none."""
+    found = []
+    for rows in queries_of(split).values():
+        least = min(split.labels[row] for row in rows)
+        better = [row for row in rows if split.labels[row] > least]
+        others = [row for row in rows if split.labels[row] == least]
+        if better:
+            count = max(len(better), len(others))
+            found += [(better[number % len(better)], others[number % len(others)]) for number in range(count)]
+    return found
 
 
 def _named(table: Table, columns: Columns) -> Columns:
