@@ -28,7 +28,7 @@ CARD_FILE = "README.md"
 
 Form = Literal["sparse", "delta", "dense"]
 
-CLASS_HEAD = ("class", "examples", "predicted", "precision", "recall", "f1")
+_OF_CLASS = ("precision", "recall", "f1")
 _MAX_CLASSES = 100
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
@@ -293,24 +293,25 @@ def _metrics(info: ResultInfo) -> list[tuple[str, ...]]:
 
 
 def _classes(info: ResultInfo) -> list[str]:
-    rows = [(_code(name), *numbers) for name, *numbers in rows_of_classes(info)]
-    return ["## Classes", _table(CLASS_HEAD, rows)] if rows else []
+    head, *rows = table_of_classes(info)
+    return ["## Classes", _table(head, [(_code(name), *numbers) for name, *numbers in rows])] if rows else []
 
 
-def rows_of_classes(info: ResultInfo) -> list[tuple[str, ...]]:
-    """A row for each class, with the cells of `CLASS_HEAD`; of many classes those with the lowest F1."""
-    chosen = info.classes
+def table_of_classes(info: ResultInfo) -> list[tuple[str, ...]]:
+    """The head, and a row for each class, with the figures of the dense model where it was measured; of many classes
+    those with the lowest F1."""
+    chosen, dense = info.classes, {one.name: one for one in info.dense_classes}
+    if dense.keys() != {one.name for one in chosen}:
+        dense = {}
     if len(chosen) > _MAX_CLASSES:
         chosen = tuple(sorted(chosen, key=lambda one: one.f1)[:_MAX_CLASSES])
-    return [
-        (
-            one.name,
-            f"{one.examples:,}",
-            f"{one.predicted:,}",
-            *(f"{n:.4f}" for n in (one.precision, one.recall, one.f1)),
-        )
-        for one in chosen
-    ]
+    of_dense = tuple(f"dense {name}" for name in _OF_CLASS) if dense else ()
+    rows: list[tuple[str, ...]] = [("class", "examples", "predicted", *_OF_CLASS, *of_dense)]
+    for one in chosen:
+        both = (one, dense[one.name]) if dense else (one,)
+        figures = (f"{n:.4f}" for each in both for n in (each.precision, each.recall, each.f1))
+        rows.append((one.name, f"{one.examples:,}", f"{one.predicted:,}", *figures))
+    return rows
 
 
 def _examples(info: ResultInfo) -> list[str]:

@@ -25,7 +25,7 @@ MAX_MANIFEST = 16 << 20
 _MAX_FILES = 1000
 _MAX_PATH = 255  # characters
 _FLOPS = ("dense_flops", "sparse_flops")  # fields of an accounting; older manifests lack them
-_MAY_BE_EMPTY = ("notes", "examples", "classes")  # and are then left out
+_MAY_BE_EMPTY = ("notes", "examples", "classes", "dense_classes")  # and are then left out
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -154,6 +154,8 @@ class ResultInfo:
     """Of a model that writes text from another one."""
     classes: tuple[ClassResult, ...] = ()
     """Of a model that answers with classes."""
+    dense_classes: tuple[ClassResult, ...] = ()
+    """The same of the dense model, where that was measured."""
 
     @property
     def activations(self) -> Literal["fp32", "int8"]:

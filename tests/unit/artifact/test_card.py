@@ -210,6 +210,12 @@ def test_the_card_and_the_page_have_the_classes(result: ResultInfo) -> None:
     card, page = model_card(info, "BertModel"), report_page(info, "BertModel", History())
     assert "| `<b>` | 5 | 5 | 0.6000 | 0.6000 | 0.6000 |" in card
     assert '<td>&lt;b&gt;</td><td class="n">2</td><td class="n">3</td>' in page
+    of_both = dataclasses.replace(info, dense_classes=ClassResult.of_confusion(("a", "<b>"), [[9, 1], [1, 4]]))
+    assert Manifest.from_json(Manifest(**vars(of_both), files=()).to_json()).dense_classes == of_both.dense_classes
+    card, page = model_card(of_both, "BertModel"), report_page(of_both, "BertModel", History())
+    assert "| precision | recall | f1 | dense precision | dense recall | dense f1 |" in card
+    assert "| `<b>` | 5 | 5 | 0.6000 | 0.6000 | 0.6000 | 0.8000 | 0.8000 | 0.8000 |" in card
+    assert "dense recall" in page
     many = tuple(ClassResult(f"c{n}", 1, 1, int(n > 99)) for n in range(201))
     info = dataclasses.replace(info, classes=many)
     card, page = model_card(info, "BertModel"), report_page(info, "BertModel", History())

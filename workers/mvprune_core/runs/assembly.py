@@ -74,6 +74,7 @@ class Assembly:
                 _info(run, used, metrics, counts, self.run.notes.texts),
                 examples=self._examples(measured),
                 classes=run.objective.by_class(measured.predictions),
+                dense_classes=() if self.baseline is None else self.baseline.classes,
             ),
             used=used,
             history=History(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mvprune.artifact import ModelSource, ResultInfo
+from mvprune.artifact.class_results import ClassResult
 from mvprune.artifact.history import Resampled
 from mvprune.common.metrics import TEST
 from mvprune.data.loading import TaskData
@@ -56,6 +57,11 @@ class SharedBaseline:
     def written(self) -> tuple[str, ...]:
         """What the dense model wrote for the examples of its card."""
         return tuple(one.pruned for one in self.result.examples)
+
+    @property
+    def classes(self) -> tuple[ClassResult, ...]:
+        """How the dense model answered the examples of each class."""
+        return self.result.classes
 
     def _metrics(self, prefix: str) -> Mapping[str, float]:
         found = self.result.metrics.items()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from mvprune.artifact import Coding
+from mvprune.artifact.class_results import ClassResult
 from mvprune.artifact.history import Phase, Resampled
 from mvprune_core.models.loading import Loaded
 from mvprune_core.training.curves import Curve
@@ -89,6 +90,7 @@ class Baseline:
         test: the metrics on the examples to test on; {}: not measured.
         history: of its training; () if another run trained it.
         written: what it wrote for `Objective.shown`; () where it writes nothing.
+        classes: see `Objective.by_class`.
     """
 
     metrics: Mapping[str, float]
@@ -96,3 +98,4 @@ class Baseline:
     test: Mapping[str, float]
     history: tuple[Phase, ...] = ()
     written: tuple[str, ...] = ()
+    classes: tuple[ClassResult, ...] = ()

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import Accounting, ArtifactError, LayerCount, Values, round_values
+from mvprune.artifact.class_results import ClassResult
 from mvprune.artifact.history import Resampled
 from mvprune_core.base.callbacks import Callback
 from mvprune_core.base.errors import CompressionError, Reason
@@ -109,7 +110,7 @@ class CompressionRun:
             test = self.resolved.test
             of_test = shared.test_metrics(None if test is None else test.objective.data)
             resampled = shared.resampled_by(self.resolved.data.task.primary_metric)
-            return Baseline(shared.metrics, resampled, of_test, written=shared.written)
+            return Baseline(shared.metrics, resampled, of_test, written=shared.written, classes=shared.classes)
         if not self.resolved.has_own_baseline:
             return None
 
@@ -126,6 +127,7 @@ class CompressionRun:
                 "resampled": {name: asdict(one) for name, one in resampled.items()},
                 "test": {} if tested is None else tested.metrics,
                 "written": [text for _, text in self.resolved.objective.shown(measured.predictions)],
+                "classes": [asdict(one) for one in self.resolved.objective.by_class(measured.predictions)],
             }
 
         found = self.cache.facts("baselines", self.keys.baseline, measure)
@@ -134,7 +136,9 @@ class CompressionRun:
         self.callback.on_evaluate("dense", found["steps"], found["metrics"])
         self.notes.add(*found["notes"])
         resampled = {name: Resampled(**one) for name, one in found["resampled"].items()}
-        return Baseline(found["metrics"], resampled, found["test"], (curve.history(),), tuple(found["written"]))
+        classes = tuple(ClassResult(**one | {"row": tuple(one["row"])}) for one in found["classes"])
+        phases = (curve.history(),)
+        return Baseline(found["metrics"], resampled, found["test"], phases, tuple(found["written"]), classes)
 
     def distillation(self) -> DistillationLoss | None:
         """The loss with the teacher; None without one. Trains the dense model if that is the teacher and must be."""

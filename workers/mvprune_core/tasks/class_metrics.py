@@ -58,13 +58,23 @@ def score_metric(name: str, logits: NDArray[Any], references: NDArray[Any]) -> f
     from sklearn import metrics as sk
 
     measure = {"roc_auc": sk.roc_auc_score, "average_precision": sk.average_precision_score}[name]
-    classes = logits.shape[1]
+    scores, truth = scores_of_classes(logits, references)
+    return float(np.mean([measure(true, score) for true, score in zip(truth.T, scores.T, strict=True)]))
+
+
+def scores_of_classes(logits: NDArray[Any], references: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """What the metrics of scores compare, a column for each class, or one for the second of two: the scores of the
+    class, and which examples are of it.
+
+    Args:
+        logits: shape (examples, classes).
+        references: numbers of classes, shape (examples,).
+    """
+    which = np.arange(logits.shape[1]) if logits.shape[1] != _TWO else np.array([1])
     # Logarithms of p / (1 − p): they rank as the probabilities p do, but no two of them are rounded to 1.
     shifted = logits.astype(np.float64)
-    which = range(classes) if classes != _TWO else (1,)
-    others = (np.logaddexp.reduce(np.delete(shifted, one, axis=1), axis=1) for one in which)
-    scores = [shifted[:, one] - other for one, other in zip(which, others, strict=True)]
-    return float(np.mean([measure(references == one, score) for one, score in zip(which, scores, strict=True)]))
+    others = [np.logaddexp.reduce(np.delete(shifted, one, axis=1), axis=1) for one in which]
+    return shifted[:, which] - np.stack(others, axis=1), references[:, None] == which
 
 
 def calibration_error(probabilities: NDArray[Any], references: NDArray[Any]) -> float:

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from mvprune.artifact.class_results import ClassResult
 from mvprune.data.kinds.base import Task
+from mvprune.data.kinds.classification.labelled import OF_SCORES
 from mvprune.data.kinds.classification.weights import class_weights
 from mvprune.data.loading import ClassificationData, Split
 from mvprune_core.base.group import ALONE, Group
 from mvprune_core.tasks.base import Answer, Field, Input, Objective
 from mvprune_core.tasks.batching import Examples, Indices, add_inputs, pad_token, tokenize
 from mvprune_core.tasks.chance import SanityFailure, check_classes, check_values
-from mvprune_core.tasks.class_metrics import class_metrics, confusion
+from mvprune_core.tasks.class_metrics import class_metrics, confusion, scores_of_classes
 from mvprune_core.tasks.classes import describe_classes, model_classes
 from mvprune_core.tasks.heads import PROBABILITY, REGRESSION, is_probability
 from mvprune_core.tasks.label_scale import LabelScale
@@ -27,7 +28,7 @@ from mvprune_core.tasks.losses import BinaryCrossEntropy, CrossEntropy, Loss, Sq
 from mvprune_core.tasks.metrics import MODULES, compute_metrics
 from mvprune_core.tasks.outputs import ClassLogits, DistilledOutput, Values
 from mvprune_core.tasks.passes import forward_passes
-from mvprune_core.tasks.resampling import SampleMetric, sample_metric
+from mvprune_core.tasks.resampling import SampleMetric, sample_metric, sample_score_metric
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,9 @@ class Classification(Texts):
         return class_metrics(self.data.task.split_metrics, predictions, references)
 
     def sample_metric(self, predictions: NDArray[Any]) -> tuple[int, SampleMetric] | None:
+        primary, labels = self.data.task.primary_metric, np.array(self.data.validation.labels)
+        if primary in OF_SCORES:
+            return len(labels), sample_score_metric(primary, *scores_of_classes(predictions[: len(labels)], labels))
         return super().sample_metric(predictions.argmax(axis=1))
 
     def by_class(self, predictions: NDArray[Any]) -> tuple[ClassResult, ...]:

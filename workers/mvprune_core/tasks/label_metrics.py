@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvprune_core.tasks.metrics import MODULES, import_packages
-from mvprune_core.tasks.resampling import SampleMetric, added, mean_of
+from mvprune_core.tasks.resampling import SampleMetric, added, mean_of, sample_score_metric
 
 _HALF = 0.5
 _DIGITS = 4  # of a threshold
@@ -93,10 +93,15 @@ def label_counts(said: NDArray[np.bool_], truth: NDArray[np.bool_]) -> NDArray[n
     return np.stack([said & truth, said, truth], axis=2).astype(np.int64)
 
 
-def sample_label_metric(name: str, said: NDArray[np.bool_], truth: NDArray[np.bool_]) -> SampleMetric | None:
-    """A metric of `label_metrics` on samples of the same texts; None for one of scores."""
+def sample_label_metric(
+    name: str, logits: NDArray[Any], thresholds: NDArray[Any], truth: NDArray[np.bool_]
+) -> SampleMetric | None:
+    """A metric of `label_metrics` on samples of the same texts; None for one of another name."""
+    said = belongs(logits, thresholds)
     counts = label_counts(said, truth).astype(np.float64)
     match name:
+        case "roc_auc" | "average_precision":
+            return sample_score_metric(name, logits, truth)
         case "subset_accuracy":
             return mean_of((said == truth).all(axis=1))
         case "f1_micro":

@@ -115,8 +115,8 @@ class MultiLabelClassification(Texts):
 
     def sample_metric(self, predictions: Scores) -> tuple[int, SampleMetric] | None:
         truth = self._truth(self.data.validation)
-        said = belongs(predictions.logits, self._thresholds(predictions))
-        found = sample_label_metric(self.data.task.primary_metric, said, truth)
+        thresholds = self._thresholds(predictions)
+        found = sample_label_metric(self.data.task.primary_metric, predictions.logits, thresholds, truth)
         return None if found is None else (len(truth), found)
 
     def by_class(self, predictions: Scores) -> tuple[ClassResult, ...]:

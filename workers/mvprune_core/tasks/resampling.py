@@ -85,6 +85,46 @@ def sample_metric(name: str, predictions: NDArray[np.generic], references: NDArr
     return None
 
 
+def sample_score_metric(name: str, scores: NDArray[np.generic], truth: NDArray[np.bool_]) -> SampleMetric:
+    """roc_auc or average_precision on samples of the same examples, as scikit-learn computes them: the mean over the
+    columns of which a sample has both examples that are true and others; chance, where there is none.
+
+    Args:
+        name: of the metric.
+        scores: shape (examples, columns).
+        truth: of which the scores are to be higher, the same shape.
+    """
+    # The place of each score among the different ones, from the lowest on: equal scores share one.
+    columns = [
+        (np.unique(each, return_inverse=True)[1].ravel(), true) for each, true in zip(scores.T, truth.T, strict=True)
+    ]
+    measure = {"roc_auc": _area, "average_precision": _average_precision}[name]
+
+    def metric(counts: Counts) -> float:
+        values = []
+        for places, true in columns:
+            right, wrong = (np.bincount(places, counts * which).astype(np.float64) for which in (true, ~true))
+            if right.sum() and wrong.sum():
+                values.append(measure(right, wrong))
+        return float(np.mean(values)) if values else 0.5
+
+    return metric
+
+
+def _area(right: NDArray[np.float64], wrong: NDArray[np.float64]) -> float:
+    """The share of pairs of a true example and another one in which the true one has the higher score; equal scores
+    count half. `right` and `wrong`: how many there are with each score, from the lowest on."""
+    below = np.cumsum(wrong) - wrong / 2
+    return float(right @ below / (right.sum() * wrong.sum()))
+
+
+def _average_precision(right: NDArray[np.float64], wrong: NDArray[np.float64]) -> float:
+    """The mean, over the true examples, of the share of true ones among all with at least their score."""
+    true, all_ = (np.cumsum(each[::-1]) for each in (right, right + wrong))
+    precision = np.divide(true, all_, out=np.zeros_like(true), where=all_ > 0)
+    return float(right[::-1] @ precision / right.sum())
+
+
 def _f1(right: float, said: float, true: float) -> float:
     return 2 * right / (said + true) if right else 0.0
 

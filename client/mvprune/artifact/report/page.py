@@ -6,7 +6,6 @@ import json
 from html import escape
 
 from mvprune.artifact.card import (
-    CLASS_HEAD,
     INTERVAL,
     OF_TEST,
     SPARSE,
@@ -14,9 +13,9 @@ from mvprune.artifact.card import (
     flops_in_words,
     made_in_words,
     method_name,
-    rows_of_classes,
     size_in_words,
     speed_with_commands,
+    table_of_classes,
 )
 from mvprune.artifact.history import History
 from mvprune.artifact.manifest import ResultInfo
@@ -122,10 +121,10 @@ def _metrics(info: ResultInfo) -> list[Row]:
 
 def _classes(info: ResultInfo) -> str:
     """The classes, and what the examples of each were taken for."""
-    rows = rows_of_classes(info)
+    head, *rows = table_of_classes(info)
     if not rows:
         return ""
-    parts = ["<h2>Classes</h2>", table(CLASS_HEAD, rows, numbers=True)]
+    parts = ["<h2>Classes</h2>", table(head, rows, numbers=True)]
     if info.classes[0].row and len(info.classes) <= _MAX_CONFUSED:
         names = [one.name for one in info.classes]
         counts = [(one.name, *(f"{count:,}" for count in one.row)) for one in info.classes]

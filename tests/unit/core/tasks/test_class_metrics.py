@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from mvprune.data.kinds.classification.weights import class_weights, number_prob
 from mvprune.data.loading import ClassificationData, Split
 from mvprune.data.tasks import get_task
 from mvprune_core import Training, compress
+from mvprune_core.runs.baselines import SharedBaseline
 from mvprune_core.tasks import objective_for
 from mvprune_core.tasks.class_metrics import class_metrics, confusion
 from mvprune_core.tasks.losses import WeightedCrossEntropy
@@ -70,6 +72,26 @@ def test_metrics_are_scikit_learns(seed: int, classes: int) -> None:
             error += inside.mean() * abs((said == true)[inside].mean() - sure[inside].mean())
     assert found["calibration_error"] == pytest.approx(error, abs=1e-9)
     assert (confusion(said, true, classes) == sk.confusion_matrix(true, said)).all()
+
+
+@given(st.integers(0, 10**6), st.integers(2, 4))
+def test_a_sample_is_ranked_as_if_its_examples_were_repeated(seed: int, classes: int) -> None:
+    logits, true = drawn(seed, classes)
+    logits = np.round(logits)  # some are equal
+    random = np.random.default_rng(seed)
+    counts = 1 + np.bincount(random.integers(60, size=60), minlength=60)  # each class is in the sample
+    data = ClassificationData(
+        get_task("text-classification"), tuple("abcd"[:classes]), Split([], None, []), Split([""] * 60, None, [*true])
+    )
+    for name in ("roc_auc", "average_precision"):
+        objective = objective_for(replace(data, task=replace(data.task, primary_metric=name)))
+        examples, metric = objective.sample_metric(logits)  # type: ignore[misc]
+        assert examples == 60
+        expected = class_metrics([name], np.repeat(logits, counts, axis=0), np.repeat(true, counts))[name]
+        assert metric(counts.astype(float)) == pytest.approx(expected, abs=1e-9)
+        few = np.zeros(60)
+        few[0] = 3
+        assert np.isfinite(metric(few)), "a sample of one class"
 
 
 def test_scores_that_round_to_one_still_rank() -> None:
@@ -158,6 +180,21 @@ def test_a_run_compares_by_the_metric_that_was_asked_for(model_folder: Path) -> 
     assert math.fsum(one.examples for one in result.info.classes) == 40
     assert result.info.spec["metric"] == "f1_macro"
     assert result.info.spec["class_weights"] == "balanced"
+
+
+def test_the_classes_of_the_dense_model_stand_beside_those_of_the_result(model_folder: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"density": 0.5, "metric": "roc_auc", "cache": tmp_path, **QUICK}
+    found = [compress(model_folder, unbalanced(), **options).info for _ in range(2)]
+    assert found[0].dense_classes == found[1].dense_classes, "from the cache"
+    for name, classes in (("eval", found[0].classes), ("dense", found[0].dense_classes)):
+        assert sum(one.f1 for one in classes) / 2 == pytest.approx(found[0].metrics[f"{name}/f1_macro"])
+        assert sum(one.right for one in classes) / 40 == pytest.approx(found[0].metrics[f"{name}/accuracy"])
+    low, high = (found[0].metrics[f"delta_{side}/roc_auc"] for side in ("low", "high"))
+    assert low <= found[0].metrics["delta/roc_auc"] <= high
+    dense = compress(model_folder, unbalanced(), density=1, metric="roc_auc", training=QUICK["training"])
+    shared = SharedBaseline("dense", dense.info)
+    again = compress(model_folder, unbalanced(), **options, dense_baseline=shared, teacher=None).info
+    assert again.dense_classes == dense.info.classes
 
 
 @pytest.mark.parametrize(
