@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,22 @@ def test_labels_of_every_row_and_shared_rows_are_noted(tmp_path: Path) -> None:
     data = load_files(TASK, path, path)
     assert "every row of a.tsv has the label a: nothing is learned of it" in data.notes
     assert any("validation rows are training rows too" in note for note in data.notes)
+
+
+def test_labels_to_measure_by_must_be_there() -> None:
+    rows = [
+        {"text": text, "labels": labels} for text, labels in zip(TEXTS, [["a"], ["b"], [], ["a", "b"]], strict=True)
+    ]
+    none = [row | {"labels": []} for row in rows]
+    with pytest.raises(DataError, match=r"validation.*: some row to evaluate on must have a label, got none in 4 rows"):
+        load_rows(TASK, rows, none, name="d")
+    every: Any = load_rows(TASK, rows, rows[3:], name="d")
+    problems = TASK.kind.option_problems
+    assert not [*problems(every, {})]
+    for metric, said in (("roc_auc", 1), ("average_precision", 1), ("f1_macro", 0)):
+        measured = replace(every, task=TASK.measured_by(metric))
+        found = [*problems(measured, {"metric": metric})]
+        assert len(found) == said
+        if found:
+            rule = "must be another metric where each label has all or none of the rows to evaluate on"
+            assert found == [("metric", f"{rule}, got {metric}; take f1_micro, or add other rows")]

@@ -148,14 +148,8 @@ class Embedding(Objective):
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         prompts, linked = self._prompts(config), self.data.linked
         prompt = prompts.prompt(self.options.get("prompt_name"))
-        if not self.has_labels:
+        if not self.has_labels or linked is None:
             return _examples([(prompt, self.data.train)], tokenizer, max_length)
-        if linked is None:
-            raise CompressionError(
-                Reason.INVALID_DATASET,
-                "learn_pairs must be unset for training files of plain texts; give a table of texts that belong "
-                f"together, for the task {self.data.task.name}",
-            )
         before = self._of_columns(prompts, prompt)
         texts = [(before[min(place, 1)], (text,)) for row in linked.rows for place, text in enumerate(row)]
         targets = {"labels": torch.tensor(linked.scores)} if linked.scores else {}

@@ -103,11 +103,6 @@ class Reranking(Regression):
         if not self._learns_margins:
             return self._training_examples(targets, tokenizer, config, max_length)
         rows = np.array(compared_rows(train), dtype=np.int64).ravel()
-        if not len(rows):
-            raise CompressionError(
-                Reason.INVALID_DATASET,
-                "learn_margins must be unset where no query of the training data has documents of two grades",
-            )
         pairs = None if train.pairs is None else [train.pairs[row] for row in rows]
         some = Split([train.texts[row] for row in rows], pairs, [train.labels[row] for row in rows])
         compared = replace(self, data=replace(self.data, train=some))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from mvprune.common.excerpts import listed, shown
 from mvprune.data.columns import Columns, check_late, find_named, find_texts
 from mvprune.data.kinds.base import Kind, Task
-from mvprune.data.kinds.classification.labelled import ClassificationData, Split
+from mvprune.data.kinds.classification.labelled import OF_SCORES, ClassificationData, Split
 from mvprune.data.kinds.classification.labels import MAX_CLASSES, Classes
 from mvprune.data.kinds.classification.weights import number_problems
 from mvprune.data.reading import alike, columns_read, name_of, notes_on_spelling, shared, spelled
@@ -95,6 +95,9 @@ class MultiLabel(Kind[Table]):
         rows = _read(task, train, columns, minimum=2)
         names = _names(rows)
         other = _read(task, validation, columns, like=rows.layout)
+        if not any(other.labels):
+            rule = "some row to evaluate on must have a label, got none"
+            raise DataError(validation.path, f"{rule} in {len(other.labels):,} rows")
         if len(rows.layout.texts) != len(other.layout.texts):
             counts = (len(rows.layout.texts), len(other.layout.texts))
             raise DataError(
@@ -126,6 +129,12 @@ class MultiLabel(Kind[Table]):
     def option_problems(self, data: ClassificationData, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if weights := given.get("class_weights"):
             yield from (("class_weights", text) for text in number_problems(weights, data.labels))
+        primary, rows = data.task.primary_metric, data.validation.labels
+        if primary in OF_SCORES and not any(
+            0 < sum(number in row for row in rows) < len(rows) for number in range(len(data.labels))
+        ):
+            rule = "must be another metric where each label has all or none of the rows to evaluate on"
+            yield "metric", f"{rule}, got {primary}; take f1_micro, or add other rows"
 
 
 def _read(task: Task, table: Table, wanted: Columns, *, minimum: int = 1, like: _Layout | None = None) -> _Rows:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mvprune.common.excerpts import shown
 from mvprune.data.columns import Columns, find_named
@@ -40,6 +40,11 @@ class Reranking(Regression):
         found = super().data(task, train, validation, _named(train, columns), more)
         _check_grades(train, found.train)
         return replace(found, notes=(*found.notes, *_check_queries(validation, found.validation)))
+
+    def option_problems(self, data: ClassificationData, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        if given.get("learn_margins") and not compared_rows(data.train):
+            rule = "must be unset where no query to train on has documents of two grades"
+            yield "learn_margins", f"{rule}, got true; rows with the same query belong together"
 
     def validation_data(
         self, task: Task, validation: Table, columns: Columns, labels: Sequence[str]

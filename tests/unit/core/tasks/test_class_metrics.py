@@ -142,6 +142,7 @@ def test_wrong_weights_are_refused(text: str) -> None:
 
 def test_there_is_a_weight_for_each_class() -> None:
     assert not [*number_problems("1,2", ("a", "b"))]
+    assert not [*number_problems("a:1", ("a", "b"))], "said of the weights by themselves"
     [problem] = number_problems("1,2,3", ("a", "b"))
     assert problem == "must be balanced, or a number for each of the classes a, b, in this order, got 3 numbers"
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mvprune.data.kinds.embedding.texts import Linked
 from mvprune.sources.sentence_transformers import KEY, SentenceEmbedding, write_sentence_embedding
-from mvprune_core import CompressionError, Teacher, Training, compress
+from mvprune_core import Teacher, Training, compress
 from mvprune_core.tasks.contrastive import CoSent, InBatchNegatives, MarginMse
 from mvprune_core.tasks.losses import Loss
 from mvprune_core.tasks.outputs import Vectors
@@ -198,7 +198,9 @@ def test_a_run_learns_pairs_with_and_without_a_teacher(model_folder: Path, tmp_p
         result = compress(model_folder, linked("scores"), learn_pairs=True, cache=tmp_path, **options)
         assert np.isfinite(result.metrics["eval/spearman"])
         assert result.info.spec["learn_pairs"] is True
-    with pytest.raises(CompressionError, match="learn_pairs must be unset for training files of plain texts"):
+    with pytest.raises(
+        ValueError, match="learn_pairs must be unset where the texts to train on are plain, got true; give"
+    ):
         compress(model_folder, data(SCORED, "sentence-similarity"), density=0.5, learn_pairs=True, training=training)
     with pytest.raises(ValueError, match="learn_pairs must be unset for the task embedding"):
         compress(model_folder, data(), density=0.5, learn_pairs=True, training=training)

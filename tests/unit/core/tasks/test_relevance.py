@@ -187,10 +187,9 @@ def test_a_teacher_has_as_many_outputs_unless_margins_are_learned(
         compress(two, data_of(GRADED), **options, learn_margins=True)
     same = rows_of(("q", "a", 1), ("p", "b", 0))
     train = Split(*([row[name] for row in same] for name in ("question", "answer", "label")))  # type: ignore[arg-type]
-    loaded = load_model(find_model(two, None), objective_for(data_of(GRADED)), 0)
-    objective = objective_for(replace(data_of(GRADED), train=train), {"learn_margins": True})
-    with pytest.raises(CompressionError, match="learn_margins must be unset where no query of the training data"):
-        objective.training_examples(loaded.tokenizer, loaded.config, 32)
+    options["teacher"] = Teacher(model=one)
+    with pytest.raises(ValueError, match="learn_margins must be unset where no query to train on has documents of two"):
+        compress(two, replace(data_of(GRADED), train=train), **options, learn_margins=True)
 
 
 @pytest.mark.slow

@@ -18,7 +18,10 @@ def weights_problems(text: object) -> Iterator[str]:
 
 
 def number_problems(text: str, names: Sequence[str]) -> Iterator[str]:
-    """What is wrong with the number of weights for classes of these names, as the rest of a sentence."""
+    """What is wrong with the number of weights, which are right otherwise, for classes of these names, as the rest of a
+    sentence."""
+    if any(weights_problems(text)):
+        return
     if text != BALANCED and (given := text.count(",") + 1) != len(names):
         rule = f"must be {BALANCED}, or a number for each of the classes {listed(names)}, in this order"
         yield f"{rule}, got {given} number{'s' * (given != 1)}"

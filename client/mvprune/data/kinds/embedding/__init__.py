@@ -60,6 +60,11 @@ class Embedding(Kind[ReadTexts], ABC):
         read = columns_read({validation.path: validation.read}) if validation.read else ()
         return EmbeddingData(task, (), self._measured(task, validation), columns=read)
 
+    def option_problems(self, data: EmbeddingData, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        if given.get("learn_pairs") and data.linked is None:
+            rule = "must be unset where the texts to train on are plain"
+            yield "learn_pairs", f"{rule}, got true; give a table of texts that belong together"
+
     def _measured(self, task: Task, validation: ReadTexts) -> Split:
         """The content of the file to evaluate on, in the kind's form. Raises DataError where it has another."""
         return PlainTexts(validation.texts)
@@ -165,7 +170,8 @@ class SentenceSimilarity(Embedding):
         ]
         check_late(table, chosen, choose)
         if len({score for _, _, score in rows}) < 2:
-            raise DataError(table.path, "the scores must be at least two different numbers, to be compared with")
+            rule = "the scores must be at least two different numbers, to be compared with"
+            raise DataError(table.path, f"{rule}, got {rows[0][2]:g} in all rows" if rows else f"{rule}, got none")
         texts, others, scores = zip(*rows, strict=True)
         read, linked = (
             _in_words(("text", "text", "score"), chosen),
