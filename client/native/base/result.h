@@ -7,9 +7,16 @@
 
 namespace mvprune {
 
+// Whose fault it is.
+enum class Code { kInvalid, kUnsupported, kUnreadable, kArgument, kMemory };
+
 struct Error {
   std::string text;  // what is wrong, for a person
+  Code code = Code::kInvalid;
 };
+
+// What a function without a value gives: none, if nothing is wrong.
+using Fault = std::optional<Error>;
 
 // A value, or why there is none.
 template <typename T>

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import shlex
 import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, gettempdir
 
 import pytest
 
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 NATIVE = ROOT / "client" / "native"
 LIBRARY = "MVPRUNE_TEST_PARTS"
 """The variable that names a library compiled before: with sanitizers."""
-FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fno-rtti", "-Wall", "-Wextra", "-Werror")
+FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fno-rtti", "-Wall", "-Wextra", "-Werror", "-Wno-maybe-uninitialized")
 
 
 def compiler() -> list[str]:
@@ -30,26 +31,30 @@ def compiler() -> list[str]:
 
 def compile_parts(library: Path, flags: tuple[str, ...] = ()) -> None:
     """Compiles base/, text/ and parts.cpp into a shared library."""
-    sources = [
+    subprocess.run([*compiler(), *FLAGS, *flags, "-shared", *_sources(), "-o", library], check=True)
+
+
+def _sources() -> list[Path]:
+    return [
         *sorted(NATIVE.glob("base/*.cpp")),
         *sorted(NATIVE.glob("text/*.cpp")),
         Path(__file__).with_name("parts.cpp"),
     ]
-    subprocess.run([*compiler(), *FLAGS, *flags, "-shared", *sources, "-o", library], check=True)
 
 
 @cache
 def parts() -> ctypes.CDLL:
-    """The library, compiled once for each process of tests."""
+    """The library, compiled once for all processes that test the same sources."""
     given = os.environ.get(LIBRARY)
-    if not given:
-        folder = Path(mkdtemp())
-        given = str(folder / "parts.so")
-        compile_parts(Path(given))
-        loaded = _declare(ctypes.CDLL(given))
-        shutil.rmtree(folder)
-        return loaded
-    return _declare(ctypes.CDLL(given))
+    if given:
+        return _declare(ctypes.CDLL(given))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in (*_sources(), *sorted(NATIVE.glob("[bt]*/*.h")))))
+    kept = Path(gettempdir()) / f"mvprune-parts-{os.getuid()}-{digest.hexdigest()[:16]}.so"
+    if not kept.exists():
+        with TemporaryDirectory() as folder:
+            compile_parts(Path(folder) / kept.name)
+            shutil.move(Path(folder) / kept.name, kept)
+    return _declare(ctypes.CDLL(str(kept)))
 
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
@@ -60,4 +65,12 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     library.test_zstd_unpack.restype = text
     library.test_json.argtypes = [text, size]
     library.test_json.restype = text
+    library.test_tokenizer_open.argtypes = [text, size, ctypes.POINTER(text)]
+    library.test_tokenizer_open.restype = ctypes.c_void_p
+    library.test_tokenizer_close.argtypes = [ctypes.c_void_p]
+    library.test_tokenizer_close.restype = None
+    library.test_tokenizer_id.argtypes = [ctypes.c_void_p, text]
+    library.test_tokenizer_id.restype = ctypes.c_int64
+    library.test_encode.argtypes = [ctypes.c_void_p, text, size, text, size, ctypes.POINTER(ctypes.c_int64)]
+    library.test_encode.restype = text
     return library

@@ -1,9 +1,11 @@
 // The parts of the native library for ctypes, as the tests call them.
+#include <cstdio>
 #include <cstring>
 #include <string>
 
 #include "../../../client/native/base/json.h"
 #include "../../../client/native/base/zstd.h"
+#include "../../../client/native/text/tokenizer.h"
 
 using mvprune::Json;
 
@@ -79,6 +81,50 @@ const char* test_json(const char* text, size_t bytes) {
   } else {
     shown = "!" + json.error().text;
   }
+  return shown.c_str();
+}
+
+// Null: `*wrong` says why.
+mvprune::Tokenizer* test_tokenizer_open(const char* json, size_t bytes, const char** wrong) {
+  auto opened = mvprune::Tokenizer::open({json, bytes});
+  if (opened) return new mvprune::Tokenizer(std::move(*opened));
+  shown = opened.error().text;
+  *wrong = shown.c_str();
+  return nullptr;
+}
+
+void test_tokenizer_close(mvprune::Tokenizer* tokenizer) { delete tokenizer; }
+
+int64_t test_tokenizer_id(const mvprune::Tokenizer* tokenizer, const char* token) {
+  return tokenizer->id(token).value_or(-1);
+}
+
+// The encodings as JSON: lists of [id, type, begin, end, text]. Or "!" and the error. options: max_length, whether only
+// the second text is cut, windows, stride, special.
+const char* test_encode(const mvprune::Tokenizer* tokenizer, const char* first, size_t bytes, const char* second,
+                        size_t more, const int64_t* options) {
+  std::optional<std::string_view> pair;
+  if (second) pair = std::string_view(second, more);
+  const auto truncate = options[1] ? mvprune::Truncate::kSecond : mvprune::Truncate::kLongest;
+  const auto encodings =
+      tokenizer->encode({first, bytes}, pair, {options[0], truncate, options[2] != 0, options[3], options[4] != 0});
+  if (!encodings) {
+    shown = "!" + encodings.error().text;
+    return shown.c_str();
+  }
+  shown = "[";
+  for (const auto& one : *encodings) {
+    shown += shown.size() > 1 ? ",[" : "[";
+    for (size_t i = 0; i < one.ids.size(); ++i) {
+      const auto& place = one.places[i];
+      char row[120];
+      std::snprintf(row, sizeof row, "%s[%d,%d,%lld,%lld,%d]", i ? "," : "", one.ids[i], one.types[i],
+                    static_cast<long long>(place.begin), static_cast<long long>(place.end), place.text);
+      shown += row;
+    }
+    shown += "]";
+  }
+  shown += "]";
   return shown.c_str();
 }
 }

@@ -25,7 +25,7 @@ def test_the_parts_are_clean_under_sanitizers(tmp_path: Path) -> None:
     leaks = {"ASAN_OPTIONS": "detect_leaks=0"}  # Python's own
     environment = {**os.environ, **leaks, "LD_PRELOAD": runtime, LIBRARY: str(library)}
     tests = [str(path) for path in Path(__file__).parent.glob("test_*.py") if path.name != Path(__file__).name]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert " passed" in done.stdout
