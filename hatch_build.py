@@ -51,15 +51,17 @@ class KernelHook(BuildHookInterface):
     """Without a compiler the package is pure Python: its sparse runtime then uses torch, and says so."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Builds the library where the package loads it, and names the platform in the wheel that holds it."""
+        """Builds the libraries where the package loads them, and names the platform in the wheel that holds them."""
         native = runpy.run_path(str(Path(self.root) / BUILD))
+        files = [native["LIBRARY"], native["WHOLE"], native["WHOLE"].with_name(native["HEADER"].name)]
         try:
-            native["build"]()
+            native["build"](whole=native["WHOLE"])
         except native["BuildError"] as error:
-            native["LIBRARY"].unlink(missing_ok=True)
+            for file in files:
+                file.unlink(missing_ok=True)
             self.app.display_warning(f"mvprune is installed without its native kernel: {error}")
             return
-        build_data["artifacts"].append(native["LIBRARY"].relative_to(self.root).as_posix())
+        build_data["artifacts"] += [file.relative_to(self.root).as_posix() for file in files]
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform(native['architecture'](native['compiler']()))}"
 

@@ -1,8 +1,9 @@
-"""Builds the native kernel with the system's C++ compiler. Needs Python alone: the build hook runs it, and so can you.
+"""Builds the native libraries with the system's C++ compiler. Needs Python alone: the build hook runs it, you can too.
 
 python client/native/build.py
 
-The library is put where the Python package loads it.
+They are put where the Python package loads them: libmvprune_kernel.so, which knows matrices, and libmvprune.so.1, which
+opens artifacts, with its header. The latter has the objects of the former in it, so that it needs no other file.
 """
 
 from __future__ import annotations
@@ -17,11 +18,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-KERNEL = Path(__file__).parent / "kernel"
-LIBRARY = Path(__file__).parents[1] / "mvprune/runtime/_native/libmvprune_kernel.so"
+HERE = Path(__file__).parent
+KERNEL = HERE / "kernel"
+EXPORTS = HERE / "library" / "exports.map"
+HEADER = HERE / "include" / "mvprune.h"
+LIBRARY = HERE.parent / "mvprune/runtime/_native/libmvprune_kernel.so"
+WHOLE = LIBRARY.with_name("libmvprune.so.1")
 
-# Nothing of the C++ runtime is called, so nothing of it is linked in: the library depends on the C library only.
-_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")
+_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-rtti")
+# Nothing of the C++ runtime is called, so nothing of it is linked in: the kernel depends on the C library only.
+_OF_KERNEL = ("-O3", "-fno-exceptions")
+# Only memory that is short throws here.
+_OF_WHOLE = ("-O2", "-ffunction-sections", "-fdata-sections")
 # GCC's own headers give a false alarm: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593
 _WARNINGS = ("-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
 _AVX2 = ("-mavx2", "-mfma")
@@ -56,12 +64,13 @@ def architecture(command: Sequence[str]) -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
 
 
-def build(library: Path = LIBRARY, flags: Sequence[str] = ()) -> None:
-    """Compiles the sources into a shared library, which appears whole or not at all.
+def build(library: Path = LIBRARY, flags: Sequence[str] = (), *, whole: Path | None = None) -> None:
+    """Compiles the sources into shared libraries, each of which appears whole or not at all.
 
     Args:
-        library: where to.
+        library: where to, the kernel.
         flags: more of them, for the compiler and the linker.
+        whole: where to, libmvprune.so.1, with its header beside it; None: it is not built.
 
     Raises:
         BuildError: there is no compiler, or it fails.
@@ -70,19 +79,46 @@ def build(library: Path = LIBRARY, flags: Sequence[str] = ()) -> None:
         raise BuildError("the kernel needs POSIX threads, which Windows does not have")
     command = compiler()
     with tempfile.TemporaryDirectory(dir=library.parent, prefix=".build-") as folder:
-        units = list(_units(architecture(command)))
+        units = [[*_OF_KERNEL, *unit] for unit in _units(architecture(command))]
+        count = len(units)
+        if whole is not None:
+            units += [[*_OF_WHOLE, "-c", str(source)] for source in whole_sources()]
         objects = [f"{folder}/{index}.o" for index in range(len(units))]
         with ThreadPoolExecutor() as pool:
             for done in [
-                pool.submit(_run, [*command, *_FLAGS, *_WARNINGS, *flags, *unit, "-o", target])
+                pool.submit(_run, [*command, *_FLAGS, *_WARNINGS, *unit, *flags, "-o", target])
                 for unit, target in zip(units, objects, strict=True)
             ]:
                 done.result()
-        # The compiler's own helpers are copied in: the library then loads beside any other runtime.
-        own = ("-static-libstdc++", "-static-libgcc") if sys.platform == "linux" else ()
-        linked = Path(folder) / library.name
-        _run([*command, "-shared", "-pthread", *own, *flags, *objects, "-o", str(linked)])
-        linked.replace(library)
+        link = [*command, "-shared", "-pthread", *flags]
+        if sys.platform == "linux":
+            # The compiler's own helpers are copied in: the libraries then load beside any other runtime.
+            link += ["-static-libstdc++", "-static-libgcc"]
+        _link([*link, *objects[:count]], library, folder)
+        if whole is not None:
+            _link([*link, *objects, *_exports(folder)], whole, folder)
+            shutil.copyfile(HEADER, whole.with_name(HEADER.name))
+
+
+def whole_sources() -> list[Path]:
+    """Those of libmvprune.so.1 that are not the kernel's."""
+    return [source for part in ("base", "text", "library") for source in sorted((HERE / part).glob("*.cpp"))]
+
+
+def _exports(folder: str) -> list[str]:
+    """What makes the linker export the names of the interface and nothing else."""
+    if sys.platform == "linux":
+        return [f"-Wl,--version-script={EXPORTS}", f"-Wl,-soname,{WHOLE.name}", "-Wl,--gc-sections"]
+    names = [line.strip(" ;") for line in EXPORTS.read_text().splitlines() if line.strip().startswith("mvprune_")]
+    listed = Path(folder) / "exports"
+    listed.write_text("".join(f"_{name}\n" for name in names))
+    return [f"-Wl,-exported_symbols_list,{listed}", "-Wl,-dead_strip", f"-Wl,-install_name,@rpath/{WHOLE.name}"]
+
+
+def _link(command: list[str], library: Path, folder: str) -> None:
+    linked = Path(folder) / library.name
+    _run([*command, "-o", str(linked)])
+    linked.replace(library)
 
 
 def _units(machine: str) -> Iterator[list[str]]:
@@ -115,4 +151,4 @@ def _run(command: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    build()
+    build(whole=WHOLE)

@@ -1,5 +1,6 @@
-// The versions that pthread's functions have had since the first glibc of the architecture. Without them the linker takes
-// the names of glibc 2.34, which moved these functions, and the library loads with no older one.
+// The versions that functions have had since the first glibc of the architecture. Without them the linker takes the names
+// of glibc 2.34, which moved pthread's functions, or of 2.27, which no longer sets errno in logf and powf, and the library
+// loads with no older one.
 #pragma once
 
 #include <pthread.h>
@@ -16,6 +17,8 @@ MVPRUNE_OLD_NAME(pthread_detach);
 MVPRUNE_OLD_NAME(pthread_once);
 MVPRUNE_OLD_NAME(pthread_key_create);
 MVPRUNE_OLD_NAME(pthread_setspecific);
+MVPRUNE_OLD_NAME(logf);
+MVPRUNE_OLD_NAME(powf);
 #undef MVPRUNE_OLD_NAME
 #undef MVPRUNE_FIRST_GLIBC
 #endif

@@ -57,6 +57,8 @@ EXEMPT: tuple[Exempt, ...] = (
     Exempt("docs/operate.md", "mvpctl server status", "shows Ray, S3 and problems", output=True),
     *_all("docs/operate.md", "the status of a server whose store is another database's", "PROBLEM"),
     *_all("docs/operate.md", "a line of the log", "WARNING"),
+    *_all("docs/native.md", "tests/unit/native/library/test_examples.py runs it", "cc "),
+    *_all("docs/native.md", "make setup has run it", "python client/native"),
     *_all("docs/api.md", "signatures; tests/unit/project/test_api_reference.py compares them", ""),
     *_all("contributing/executor.md", "tests/unit/service/executors/test_add_an_executor.py runs it", "from "),
     *_all("contributing/method.md", "tests/unit/core/methods/test_add_a_method.py runs it", "from "),

@@ -1,0 +1,148 @@
+/* Answers of mvprune artifacts, without Python: libmvprune.so.1. docs/native.md explains it.
+ *
+ * A model is opened once and shared: any number of threads may call it at the same time, and it is immutable. An output
+ * belongs to the caller of the function that made it. No function throws or ends the process. Texts are UTF-8.
+ *
+ * Structs of options and facts begin with their size: set it with MVPRUNE_INIT, so that programs built with an older
+ * header go on working. What is 0 is as usual. Functions that can fail return a status, and set *error, if `error` is
+ * not null, to an error that says more, or to null. A null handle may be given to every function that closes or frees.
+ */
+#ifndef MVPRUNE_H
+#define MVPRUNE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(_WIN32)
+#define MVPRUNE_API
+#else
+#define MVPRUNE_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of this interface. A library of a larger minor version has all that one of a smaller has. */
+#define MVPRUNE_MAJOR 1
+#define MVPRUNE_MINOR 0
+
+typedef enum mvprune_status {
+  MVPRUNE_OK = 0,
+  MVPRUNE_INVALID_ARGUMENT = 1, /* what the caller gave: ids, options, a null pointer */
+  MVPRUNE_INVALID_ARTIFACT = 2, /* the files do not make an artifact, or differ from its manifest */
+  MVPRUNE_UNSUPPORTED = 3,      /* a valid artifact of a kind that this library does not compute: the text says which */
+  MVPRUNE_UNREADABLE = 4,       /* a file is missing or cannot be read */
+  MVPRUNE_OUT_OF_MEMORY = 5,
+  MVPRUNE_INTERNAL = 6 /* a fault of the library: please report it with the text */
+} mvprune_status;
+
+/* What a model answers with, and the shape of its values; see mvprune_output_values. */
+typedef enum mvprune_task {
+  MVPRUNE_VECTORS = 0,  /* a vector of each text: (examples, hidden size) */
+  MVPRUNE_SEQUENCE = 1, /* logits of each text: (examples, labels); one label: a score, as of regression and rerankers */
+  MVPRUNE_TOKENS = 2,   /* logits of each token: (tokens, labels) */
+  MVPRUNE_SPANS = 3     /* of each token the logits that an answer starts and ends there: (tokens, 2) */
+} mvprune_task;
+
+typedef enum mvprune_activations {
+  MVPRUNE_ACTIVATIONS_AS_STORED = 0, /* what the artifact's manifest says */
+  MVPRUNE_ACTIVATIONS_FP32 = 1,
+  MVPRUNE_ACTIVATIONS_INT8 = 2 /* only where the machine has instructions for it (VNNI), else fp32; see mvprune_info */
+} mvprune_activations;
+
+typedef struct mvprune_model mvprune_model;
+typedef struct mvprune_output mvprune_output;
+typedef struct mvprune_error mvprune_error;
+
+/* Sets all fields of a struct to 0, and its size: mvprune_inputs inputs; MVPRUNE_INIT(inputs); */
+#define MVPRUNE_INIT(one) (memset(&(one), 0, sizeof(one)), (void)((one).size = sizeof(one)))
+
+typedef struct mvprune_open_options {
+  size_t size;
+  int32_t activations; /* of mvprune_activations */
+} mvprune_open_options;
+
+/* A file in memory. */
+typedef struct mvprune_file {
+  const char* name; /* relative to the artifact: "config.json" */
+  const uint8_t* data;
+  size_t bytes;
+} mvprune_file;
+
+typedef struct mvprune_info {
+  size_t size;
+  int32_t task;             /* of mvprune_task */
+  int32_t activations;      /* those in use: MVPRUNE_ACTIVATIONS_FP32 or MVPRUNE_ACTIVATIONS_INT8 */
+  int64_t labels;           /* how many; 0 of a model of vectors or spans */
+  int64_t hidden_size;
+  int64_t max_length;       /* tokens of the longest text, special ones with them; 0: any number */
+  double density;           /* the fraction of the prunable weights that is kept */
+  int32_t is_multi_label;   /* a text may have several labels: sigmoid, not softmax */
+  const char* instructions; /* the instruction set in use: "avx512", "avx2", "neon" or "generic" */
+} mvprune_info;
+
+/* Texts as ids, one behind the other. */
+typedef struct mvprune_inputs {
+  size_t size;
+  const int64_t* ids;     /* (tokens,) */
+  const int64_t* lengths; /* (examples,): tokens of each text, at least 1; their sum is `tokens` */
+  int64_t examples;
+  int64_t tokens;
+  const int64_t* types; /* (tokens,): token types; null: all 0 */
+  const uint8_t* mask;  /* (tokens,): 0 hides a token from the others; null: none is hidden. Texts need no padding. */
+} mvprune_inputs;
+
+typedef struct mvprune_run_options {
+  size_t size;
+  int32_t threads;      /* at most, the caller's among them; 0: one. They do not change the values. */
+  int32_t wants_hidden; /* whether the output has the hidden states too */
+} mvprune_run_options;
+
+/* The version of the library, as 1000 * major + minor: at least 1000 * MVPRUNE_MAJOR + MVPRUNE_MINOR of the header. */
+MVPRUNE_API int32_t mvprune_version(void);
+
+/* Opens an artifact's folder: checks the manifest and the size and SHA-256 of each file that it reads, and lays the
+ * weights out for this machine. Nothing of the artifact is executed; any bytes give a model or an error.
+ *
+ * path: of the folder. options: null for the usual. model: set to the model, or to null. */
+MVPRUNE_API mvprune_status mvprune_open(const char* path, const mvprune_open_options* options, mvprune_model** model,
+                                        mvprune_error** error);
+
+/* The same of files in memory, which are not needed after the call. Names that the library does not read are ignored. */
+MVPRUNE_API mvprune_status mvprune_open_files(const mvprune_file* files, size_t count, const mvprune_open_options* options,
+                                              mvprune_model** model, mvprune_error** error);
+
+/* Frees a model. No call of it may be running. Outputs stay. */
+MVPRUNE_API void mvprune_close(mvprune_model* model);
+
+/* Facts of a model. info->size must be set. */
+MVPRUNE_API mvprune_status mvprune_get_info(const mvprune_model* model, mvprune_info* info, mvprune_error** error);
+
+/* The name of a label, from 0 on; null: there is none. It lives as long as the model. */
+MVPRUNE_API const char* mvprune_label(const mvprune_model* model, int64_t label);
+
+/* Computes the answers to texts as ids. options: null for the usual. output: set to the answers, or to null. */
+MVPRUNE_API mvprune_status mvprune_run(const mvprune_model* model, const mvprune_inputs* inputs,
+                                       const mvprune_run_options* options, mvprune_output** output, mvprune_error** error);
+
+/* The values of an output, (rows, columns) float32, row by row: logits without softmax, or vectors. `rows` and `columns`
+ * may be null. They live as long as the output. */
+MVPRUNE_API const float* mvprune_output_values(const mvprune_output* output, int64_t* rows, int64_t* columns);
+
+/* The last hidden states, (tokens, hidden size), if the call wanted them; else null. */
+MVPRUNE_API const float* mvprune_output_hidden(const mvprune_output* output, int64_t* rows, int64_t* columns);
+
+MVPRUNE_API void mvprune_output_free(mvprune_output* output);
+
+/* The status that came with an error, and one sentence for people. The text lives as long as the error. */
+MVPRUNE_API mvprune_status mvprune_error_status(const mvprune_error* error);
+MVPRUNE_API const char* mvprune_error_text(const mvprune_error* error);
+MVPRUNE_API void mvprune_error_free(mvprune_error* error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

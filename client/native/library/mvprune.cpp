@@ -1,0 +1,238 @@
+// The exported functions: checks of what callers give, and errors of every kind as a status and a text.
+#include "../include/mvprune.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "kernel_calls.h"
+#include "model.h"
+
+struct mvprune_model {
+  std::unique_ptr<mvprune::Model> model;
+};
+
+struct mvprune_output {
+  mvprune::Answer answer;
+};
+
+struct mvprune_error {
+  mvprune_status status;
+  std::string text;
+};
+
+namespace {
+
+using mvprune::Code;
+using mvprune::Error;
+using mvprune::Fault;
+using mvprune::Ids;
+using mvprune::Model;
+using mvprune::Result;
+
+constexpr int64_t kMostTokens = int64_t{1} << 31;
+constexpr int32_t kMostThreads = 1024;
+
+// What is given where there is no memory for an error. Their texts are short enough to need none.
+mvprune_error no_memory{MVPRUNE_OUT_OF_MEMORY, "no memory"};
+mvprune_error fault_of_ours{MVPRUNE_INTERNAL, "internal fault"};
+
+mvprune_status status_of(Code code) {
+  switch (code) {
+    case Code::kInvalid: return MVPRUNE_INVALID_ARTIFACT;
+    case Code::kUnsupported: return MVPRUNE_UNSUPPORTED;
+    case Code::kUnreadable: return MVPRUNE_UNREADABLE;
+    case Code::kArgument: return MVPRUNE_INVALID_ARGUMENT;
+    case Code::kMemory: return MVPRUNE_OUT_OF_MEMORY;
+  }
+  return MVPRUNE_INTERNAL;
+}
+
+mvprune_status give(mvprune_status status, const std::string& text, mvprune_error** error) {
+  if (error) *error = new mvprune_error{status, text};
+  return status;
+}
+
+// Calls what may fail or throw. Only memory is a reason to throw, so anything else is a fault of the library.
+template <typename Call>
+mvprune_status guarded(mvprune_error** error, Call call) noexcept {
+  if (error) *error = nullptr;
+#if defined(__cpp_exceptions)
+  try {
+#endif
+    const Fault fault = call();
+    return fault ? give(status_of(fault->code), fault->text, error) : MVPRUNE_OK;
+#if defined(__cpp_exceptions)
+  } catch (const std::bad_alloc&) {
+    if (error) *error = &no_memory;
+    return MVPRUNE_OUT_OF_MEMORY;
+  } catch (const std::length_error&) {  // of a vector that no machine has memory for
+    if (error) *error = &no_memory;
+    return MVPRUNE_OUT_OF_MEMORY;
+  } catch (...) {
+    if (error) *error = &fault_of_ours;
+    return MVPRUNE_INTERNAL;
+  }
+#endif
+}
+
+Error argument(const std::string& text) { return {text, Code::kArgument}; }
+
+// Copies the fields that the caller's version of a struct has.
+template <typename Struct>
+Fault read_struct(const Struct* given, const char* name, Struct& found) {
+  found = Struct{};
+  if (!given) return std::nullopt;
+  const size_t size = given->size;
+  if (size < sizeof(size_t) || size > 1 << 16) return argument(std::string(name) + ": size must be set, by MVPRUNE_INIT");
+  std::memcpy(static_cast<void*>(&found), given, std::min(size, sizeof(Struct)));
+  return std::nullopt;
+}
+
+Fault open_model(const mvprune::Source& source, const mvprune_open_options* options, mvprune_model** model) {
+  mvprune_open_options chosen;
+  if (Fault fault = read_struct(options, "options", chosen)) return fault;
+  if (chosen.activations < MVPRUNE_ACTIVATIONS_AS_STORED || chosen.activations > MVPRUNE_ACTIVATIONS_INT8) {
+    return argument("activations must be one of mvprune_activations, got " + std::to_string(chosen.activations));
+  }
+  auto made = std::make_unique<mvprune_model>();
+  Result<std::unique_ptr<Model>> opened = Model::open(source, static_cast<mvprune::Activations>(chosen.activations));
+  if (!opened) return opened.error();
+  made->model = std::move(*opened);
+  *model = made.release();
+  return std::nullopt;
+}
+
+Fault check_inputs(const mvprune_inputs& given, Ids& ids) {
+  if (!given.ids || !given.lengths) return argument("inputs: ids and lengths must be given");
+  if (given.examples < 1 || given.tokens < 1 || given.tokens > kMostTokens || given.examples > given.tokens) {
+    return argument("inputs: there must be at least one text, of at least one token each");
+  }
+  int64_t sum = 0;
+  for (int64_t i = 0; i < given.examples; ++i) {
+    if (given.lengths[i] < 1 || given.lengths[i] > given.tokens - sum) return argument("inputs: lengths must be at least 1 and add up to tokens");
+    sum += given.lengths[i];
+  }
+  if (sum != given.tokens) return argument("inputs: lengths must add up to tokens");
+  ids = {given.ids, given.types, given.mask, given.lengths, given.examples, given.tokens};
+  return std::nullopt;
+}
+
+Fault read_run_options(const mvprune_run_options* given, mvprune_run_options& found) {
+  if (Fault fault = read_struct(given, "options", found)) return fault;
+  if (found.threads < 0 || found.threads > kMostThreads) return argument("threads must be from 0 to 1024, got " + std::to_string(found.threads));
+  if (!found.threads) found.threads = 1;
+  return std::nullopt;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t mvprune_version(void) { return 1000 * MVPRUNE_MAJOR + MVPRUNE_MINOR; }
+
+mvprune_status mvprune_open(const char* path, const mvprune_open_options* options, mvprune_model** model, mvprune_error** error) {
+  if (model) *model = nullptr;
+  return guarded(error, [&]() -> Fault {
+    if (!path || !model) return argument("path and model must not be null");
+    return open_model(mvprune::Folder(path), options, model);
+  });
+}
+
+mvprune_status mvprune_open_files(const mvprune_file* files, size_t count, const mvprune_open_options* options, mvprune_model** model, mvprune_error** error) {
+  if (model) *model = nullptr;
+  return guarded(error, [&]() -> Fault {
+    if (!files || !model) return argument("files and model must not be null");
+    mvprune::InMemory source;
+    for (size_t i = 0; i < count; ++i) {
+      if (!files[i].name || (!files[i].data && files[i].bytes)) return argument("a file must have a name and data");
+      source.add(files[i].name, files[i].data, files[i].bytes);
+    }
+    return open_model(source, options, model);
+  });
+}
+
+void mvprune_close(mvprune_model* model) { delete model; }
+
+mvprune_status mvprune_get_info(const mvprune_model* model, mvprune_info* info, mvprune_error** error) {
+  return guarded(error, [&]() -> Fault {
+    mvprune_info found;
+    if (!model || !info) return argument("model and info must not be null");
+    if (Fault fault = read_struct(info, "info", found)) return fault;
+    const Model& own = *model->model;
+    const size_t size = std::min(info->size, sizeof(found));
+    found.task = static_cast<int32_t>(own.config().task);
+    found.activations = own.rounds() ? MVPRUNE_ACTIVATIONS_INT8 : MVPRUNE_ACTIVATIONS_FP32;
+    found.labels = static_cast<int64_t>(own.labels().size());
+    found.hidden_size = own.config().hidden;
+    found.max_length = own.longest();
+    found.density = own.density();
+    found.is_multi_label = own.config().is_multi_label;
+    found.instructions = mvprune::instruction_set();
+    std::memcpy(static_cast<void*>(info), &found, size);
+    return std::nullopt;
+  });
+}
+
+const char* mvprune_label(const mvprune_model* model, int64_t label) {
+  if (!model || label < 0 || label >= static_cast<int64_t>(model->model->labels().size())) return nullptr;
+  return model->model->labels()[static_cast<size_t>(label)].c_str();
+}
+
+mvprune_status mvprune_run(const mvprune_model* model, const mvprune_inputs* inputs, const mvprune_run_options* options, mvprune_output** output, mvprune_error** error) {
+  if (output) *output = nullptr;
+  return guarded(error, [&]() -> Fault {
+    if (!model || !inputs || !output) return argument("model, inputs and output must not be null");
+    mvprune_inputs given;
+    mvprune_run_options chosen;
+    Ids ids;
+    if (Fault fault = read_struct(inputs, "inputs", given)) return fault;
+    if (Fault fault = check_inputs(given, ids)) return fault;
+    if (Fault fault = read_run_options(options, chosen)) return fault;
+    Result<mvprune::Answer> answer = model->model->run(ids, chosen.threads, chosen.wants_hidden != 0);
+    if (!answer) return answer.error();
+    *output = new mvprune_output{std::move(*answer)};
+    return std::nullopt;
+  });
+}
+
+const float* mvprune_output_values(const mvprune_output* output, int64_t* rows, int64_t* columns) {
+  if (rows) *rows = output ? output->answer.rows : 0;
+  if (columns) *columns = output ? output->answer.columns : 0;
+  return output ? output->answer.values.data() : nullptr;
+}
+
+const float* mvprune_output_hidden(const mvprune_output* output, int64_t* rows, int64_t* columns) {
+  const bool has = output && !output->answer.hidden.empty();
+  if (rows) *rows = has ? output->answer.tokens : 0;
+  if (columns) *columns = has ? output->answer.features : 0;
+  return has ? output->answer.hidden.data() : nullptr;
+}
+
+void mvprune_output_free(mvprune_output* output) { delete output; }
+
+mvprune_status mvprune_error_status(const mvprune_error* error) { return error ? error->status : MVPRUNE_OK; }
+
+const char* mvprune_error_text(const mvprune_error* error) { return error ? error->text.c_str() : ""; }
+
+void mvprune_error_free(mvprune_error* error) {
+  if (error != &no_memory && error != &fault_of_ours) delete error;
+}
+
+}  // extern "C"
+
+namespace mvprune {
+
+const char* instruction_set() {
+  static const char* const name = [] {
+    const char* wanted = std::getenv("MVPRUNE_KERNEL");
+    return mvprune_choose(wanted ? wanted : "");
+  }();
+  return name;
+}
+
+}  // namespace mvprune

@@ -1,0 +1,113 @@
+#include "source.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace mvprune {
+namespace {
+
+Error unreadable(const std::string& name, const char* why) {
+  return {name + ": cannot be read (" + why + ")", Code::kUnreadable};
+}
+
+Error too_large(const std::string& name, uint64_t limit) {
+  return {name + ": must have at most " + std::to_string(limit) + " bytes, got more"};
+}
+
+struct Descriptor {
+  int number;
+  ~Descriptor() {
+    if (number >= 0) close(number);
+  }
+};
+
+}  // namespace
+
+Result<Bytes> Folder::read(const std::string& name, uint64_t limit) const {
+  const std::string path = path_ + "/" + name;
+  // Not blocking: opening a pipe may never end.
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_NONBLOCK)};
+  if (file.number < 0) return unreadable(name, std::strerror(errno));
+  // Pipes have no end; the size of a device is 0, and that of a folder beyond any limit.
+  const off_t size = lseek(file.number, 0, SEEK_END);
+  if (size < 0 || lseek(file.number, 0, SEEK_SET) < 0) return unreadable(name, "not a regular file");
+  if (static_cast<uint64_t>(size) > limit) return too_large(name, limit);
+  Bytes bytes(static_cast<size_t>(size));
+  size_t got = 0;
+  while (got < bytes.size()) {
+    const ssize_t more = ::read(file.number, bytes.data() + got, bytes.size() - got);
+    if (more < 0 && errno == EINTR) continue;
+    if (more < 0) return unreadable(name, std::strerror(errno));
+    if (more == 0) break;
+    got += static_cast<size_t>(more);
+  }
+  bytes.resize(got);
+  return bytes;
+}
+
+Result<Bytes> InMemory::read(const std::string& name, uint64_t limit) const {
+  const auto found = files_.find(name);
+  if (found == files_.end()) return unreadable(name, "it is not among the files");
+  if (found->second.second > limit) return too_large(name, limit);
+  const auto [data, bytes] = found->second;
+  return bytes ? Bytes(data, data + bytes) : Bytes();
+}
+
+namespace {
+
+constexpr uint32_t kRound[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01,
+    0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc,
+    0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147,
+    0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08,
+    0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
+    0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+uint32_t turned(uint32_t x, int bits) { return x >> bits | x << (32 - bits); }
+
+void digest_block(const uint8_t* block, uint32_t* state) {
+  uint32_t w[64];
+  for (int i = 0; i < 16; ++i) {
+    w[i] = uint32_t{block[4 * i]} << 24 | uint32_t{block[4 * i + 1]} << 16 | uint32_t{block[4 * i + 2]} << 8 | block[4 * i + 3];
+  }
+  for (int i = 16; i < 64; ++i) {
+    const uint32_t a = w[i - 15], b = w[i - 2];
+    w[i] = w[i - 16] + (turned(a, 7) ^ turned(a, 18) ^ a >> 3) + w[i - 7] + (turned(b, 17) ^ turned(b, 19) ^ b >> 10);
+  }
+  uint32_t s[8];
+  std::memcpy(s, state, sizeof(s));
+  for (int i = 0; i < 64; ++i) {
+    const uint32_t chosen = (s[4] & s[5]) ^ (~s[4] & s[6]), most = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
+    const uint32_t first = s[7] + (turned(s[4], 6) ^ turned(s[4], 11) ^ turned(s[4], 25)) + chosen + kRound[i] + w[i];
+    const uint32_t second = (turned(s[0], 2) ^ turned(s[0], 13) ^ turned(s[0], 22)) + most;
+    for (int k = 7; k > 0; --k) s[k] = s[k - 1];
+    s[4] += first;
+    s[0] = first + second;
+  }
+  for (int k = 0; k < 8; ++k) state[k] += s[k];
+}
+
+}  // namespace
+
+std::string sha256(const Bytes& bytes) {
+  uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  const size_t whole = bytes.size() / 64 * 64;
+  for (size_t at = 0; at < whole; at += 64) digest_block(bytes.data() + at, state);
+  uint8_t last[128] = {};
+  const size_t rest = bytes.size() - whole, filled = rest < 56 ? 64 : 128;
+  if (rest) std::memcpy(last, bytes.data() + whole, rest);
+  last[rest] = 0x80;
+  for (int i = 0; i < 8; ++i) last[filled - 1 - i] = static_cast<uint8_t>(uint64_t{bytes.size()} * 8 >> 8 * i);
+  for (size_t at = 0; at < filled; at += 64) digest_block(last + at, state);
+  std::string text;
+  for (const uint32_t word : state) {
+    for (int shift = 28; shift >= 0; shift -= 4) text += "0123456789abcdef"[word >> shift & 15];
+  }
+  return text;
+}
+
+}  // namespace mvprune
