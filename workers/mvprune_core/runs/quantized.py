@@ -73,7 +73,8 @@ def quantize_embeddings(
     Returns:
         the model, its evaluation, and notes on what would have been lost.
     """
-    model, name, notes = final.loaded.model, run.data.task.primary_metric, list[str]()
+    model, name, notes = final.loaded.model, _metric_in_words(run), list[str]()
+    primary = run.data.task.primary_metric
     for others, kept in ((None, "positions, token types, pooler and head"), (Values.FP16, "embeddings")):
         coding = replace(final.coding, embeddings=Values.INT8, others=others)
         before = round_matrices(final, coding, run.base)
@@ -84,7 +85,7 @@ def quantize_embeddings(
             return replace(final, coding=coding), quantized, tuple(notes)
         load_tensors(model, before)
         stored = f"the {kept} are stored in fp16: with int8 the"
-        notes.append(f"{stored} {name} would be {quantized.metrics[name]:.4f}, not {measured.metrics[name]:.4f}")
+        notes.append(f"{stored} {name} would be {quantized.metrics[primary]:.4f}, not {measured.metrics[primary]:.4f}")
     final.curve.add_evaluation(final.steps, measured.metrics)
     return final, measured, tuple(notes[1:])
 
@@ -154,11 +155,17 @@ def fit_target(
     stored = measured.get((coding, chosen.storage.grade)) or measure(final)
     final.curve.add_evaluation(final.steps, stored.metrics)
     loss = outputs[0].difference if exact else f"loss of {name}"
-    metric = f"{name} {stored.metrics[name]:.4f} (of the finest {found.metrics[name]:.4f})"
+    metric = f"{_metric_in_words(run)} {stored.metrics[name]:.4f} (of the finest {found.metrics[name]:.4f})"
     notes = [note_on_target(candidates, chosen, candidate(ways[0]), target, loss, metric)]
     if trimmed and not final.trimmed:
         notes.append(trim_positions(loaded.model, loaded.tokenizer, run.max_length))
     return replace(final, coding=coding, trimmed=trimmed), stored, tuple(notes)
+
+
+def _metric_in_words(run: ResolvedRun) -> str:
+    """The primary metric, and what it is of where that is not all validation examples."""
+    name, examples = run.data.task.primary_metric, run.on_the_way.examples
+    return name if examples is run.validation else f"{name} of the {len(examples):,} examples evaluated in training"
 
 
 def _lost(task: Task, before: Measurement, after: Measurement) -> float:

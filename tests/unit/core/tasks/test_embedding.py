@@ -29,6 +29,7 @@ from mvprune.sources.sentence_transformers import KEY, POOLINGS, SentenceEmbeddi
 from mvprune_core import CompressionError, Reason, Stopped, Teacher, Training, compress
 from mvprune_core.evaluation import CannotEvaluate, evaluate
 from mvprune_core.models.loading import find_model, load_model
+from mvprune_core.runs import quantized
 from mvprune_core.tasks import Objective, objective_for
 from mvprune_core.tasks.embedding import Embedding
 from mvprune_core.tasks.losses import RandomDirection
@@ -330,3 +331,13 @@ def test_examples_to_test_on_are_compared_with_their_own_vectors_of_the_given_mo
     result = compress(folder, held, density=1, keep_fine_tuned=True, teacher=None, embedding_dtype="fp32")
     assert result.metrics["test/cosine"] == pytest.approx(1, abs=1e-4)
     assert result.metrics["test/ndcg_at_10"] == pytest.approx(result.metrics["test/ndcg_at_10_both"], abs=1e-4)
+
+
+def test_a_note_on_int8_says_what_its_metric_is_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantized, "TOLERANCE", -1.0)
+    options: dict[str, Any] = {"density": 1, "keep_fine_tuned": True, "teacher": None}
+    for judged, of in ((data(JUDGED, "retrieval"), " of the 12 examples evaluated in training"), (data(), "")):
+        result = compress(folder, judged, **options)
+        name = judged.task.primary_metric
+        [note] = [one for one in result.notes if "would be" in one]
+        assert note.startswith(f"the embeddings are stored in fp16: with int8 the {name}{of} would be ")
