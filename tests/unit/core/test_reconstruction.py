@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from mvprune_core import OBERT, Magnitude, Schedule
-from mvprune_core.base.group import ALONE
 from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.pruning.reconstruction import INPUTS, least_squares, reconstruct
 from mvprune_core.training.masking import Masks
@@ -64,9 +63,9 @@ def test_outputs_move_less_than_without_the_change_and_padding_is_not_read(layer
     dense = matrix.weight.detach().clone()
     with masks.sampling() as moments:
         assert moments is not None
-        moments.attended = attended
+        moments.begin_part(0, attended)
         only(values).square().sum().backward()
-        moments.add(ALONE)
+        moments.end_batch(attended.numel())
         masks.add_sample()
     read = values[attended.bool()]
     torch.testing.assert_close(matrix.samples[INPUTS], read.T @ read)
@@ -96,7 +95,7 @@ def test_batches_add_up_and_a_layer_that_does_not_compute_adds_nothing() -> None
         assert moments is not None
         for batch in values:
             first(batch)
-            moments.add(ALONE)
+            moments.end_batch(3)
     read, unread = (matrix.samples[INPUTS] for matrix in masks.matrices)
     every = values.reshape(-1, 8)
     torch.testing.assert_close(read, every.T @ every)
@@ -110,6 +109,28 @@ def test_batches_add_up_and_a_layer_that_does_not_compute_adds_nothing() -> None
     torch.testing.assert_close(masks.matrices[1].weight[kept], weights[1][kept])
 
 
+@pytest.mark.parametrize("width", [8, 511, 512, 700, 1024])
+def test_sums_of_batches_in_parts_are_those_of_all_rows(width: int) -> None:
+    """Wide ones are computed in blocks, and the parts of a batch and of several layers add up."""
+    torch.manual_seed(0)
+    layer = nn.Linear(width, 2)
+    model = nn.ModuleDict({"layer": nn.ModuleList([layer])})
+    masks = Masks(model, OBERT(schedule=ONCE), density=0.5, total_steps=10, seed=0)
+    values = torch.randn(5, 2, 300, width)
+    with masks.sampling() as moments:
+        assert moments is not None
+        for batch in values:
+            for part, rows in enumerate(batch):
+                moments.begin_part(part, None)
+                layer(rows)
+            moments.end_batch(600)
+        with torch.no_grad():
+            layer(values)  # is no batch
+    every, found = values.reshape(-1, width).double(), masks.matrices[0].samples[INPUTS]
+    torch.testing.assert_close(found.double(), every.T @ every, rtol=1e-4, atol=1e-2)
+    assert torch.equal(found, found.T)
+
+
 def test_sums_are_exact_under_autocast() -> None:
     layer = nn.Linear(8, 6)
     model = nn.ModuleDict({"layer": nn.ModuleList([layer])})
@@ -118,7 +139,7 @@ def test_sums_are_exact_under_autocast() -> None:
     with masks.sampling() as moments, torch.autocast("cpu", dtype=torch.bfloat16):
         assert moments is not None
         layer(values)
-        moments.add(ALONE)
+        moments.end_batch(50)
     found = masks.matrices[0].samples[INPUTS]
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, values.T @ values)
@@ -140,9 +161,9 @@ def test_every_pruned_layer_of_an_architecture_has_its_inputs_sampled(name: str)
     ids[:, -1] = 3  # the end of the text
     with masks.sampling() as moments:
         assert moments is not None
-        moments.attended = torch.ones_like(ids)
+        moments.begin_part(0, torch.ones_like(ids))
         model(input_ids=ids, attention_mask=torch.ones_like(ids))
-        moments.add(ALONE)
+        moments.end_batch(16)
     for matrix in masks.matrices:
         width = matrix.weight.shape[0 if matrix.inputs_first else 1]
         assert matrix.samples[INPUTS].shape == (width, width), matrix.name

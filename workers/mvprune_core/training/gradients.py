@@ -69,10 +69,10 @@ class BatchGradients:
         shares = _shares(batches, per_token=self.examples.per_token)
         cached = self._cached(self.loss, whole, batches) if isinstance(self.loss, LossOfVectors) and count > 1 else None
         every = [*enumerate(zip(parts, batches, *shares, strict=True))]
-        for number, (part, batch, label_share, logits_share) in every[group.rank :: group.size]:
+        for own, (number, (part, batch, label_share, logits_share)) in enumerate(every[group.rank :: group.size]):
             inputs = self._inputs(batch)
             if moments is not None:
-                moments.attended = batch.get("attention_mask")
+                moments.begin_part(own, batch.get("attention_mask"))
             if cached is not None:
                 set_random_states(cached.states[number], device)
             with autocast(device, self.settings.precision):
@@ -82,6 +82,8 @@ class BatchGradients:
                 loss = self.distillation.loss(loss, output, inputs, part, logits_share)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
+        if moments is not None:
+            moments.end_batch(whole["input_ids"].numel())
         if group.size > 1:
             sum_gradients(group, self.model, total)
         return total

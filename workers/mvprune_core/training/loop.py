@@ -202,11 +202,9 @@ class Trainer:
         self.callback.on_phase("sampling")
         read = min(count * size, len(together))
         gradients = replace(self._gradients, distillation=None, forward=self.model)  # compiled layers call no hooks
-        with masks.sampling() as moments:
+        with masks.sampling(self.group) as moments:
             for index, start in enumerate(range(0, read, size)):
                 gradients.compute(together[start : start + size], self.step, index, moments=moments)
-                if moments is not None:
-                    moments.add(self.group)
                 masks.add_sample()
                 self.callback.on_examples("sampling", min(start + size, read), read)
         self.model.zero_grad()

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from mvprune_core.base.group import ALONE, Group
 from mvprune_core.methods.base import Gated, Matrix, Method, PruningStep, generator_of
 from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.pruning.elementwise import ScorePenalty, in_parallel, multiply, share_gradient
@@ -199,12 +200,13 @@ class Masks:
         return self.method.gradient_samples(replace(self._step, number=step))
 
     @contextmanager
-    def sampling(self) -> Iterator[InputMoments | None]:
-        """A context of sampled batches in which the inputs of layers are read; None: the method does not need them."""
+    def sampling(self, group: Group = ALONE) -> Iterator[InputMoments | None]:
+        """A context of sampled batches, which the ranks of a group share, in which the inputs of layers are read; None:
+        the method does not need them."""
         if not self.method.samples_inputs:
             yield None
             return
-        with InputMoments(self._layers.owners) as moments:
+        with InputMoments(self._layers.owners, group) as moments:
             yield moments
 
     def add_sample(self) -> None:
