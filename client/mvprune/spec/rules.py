@@ -251,7 +251,8 @@ def _teacher(given: Given, task: Task | None) -> Iterator[Problem]:
         if given.get("alpha", 1) != 1:
             yield bad("alpha", given["alpha"], f"1 for the task {task.name}, whose texts have no labels")
     if teacher == "none":
-        weights += [name for name in (_WRITES, _MARGINS) if given.get(name)]
+        weights += [_WRITES] if given.get(_WRITES) else []
+        weights += [_MARGINS] if given.get(_MARGINS) and given.get("density") != 1 else []
         yield from (bad(name, given[name], "unset without a teacher") for name in weights)
     elif given.get(_MARGINS) and given.get("alpha") == 0:
         yield bad("alpha", 0, f"above 0 with {_MARGINS}, which learns from the teacher")

@@ -185,6 +185,8 @@ def test_a_teacher_has_as_many_outputs_unless_margins_are_learned(
     options["teacher"] = None
     with pytest.raises(ValueError, match="learn_margins must be unset without a teacher, got 'true'"):
         compress(two, data_of(GRADED), **options, learn_margins=True)
+    dense = compress(two, data_of(GRADED), **options | {"density": 1, "method": "magnitude"}, learn_margins=True)
+    assert dense.metrics["eval/ndcg_at_10"] > 0, "as the dense model of a search is stored in int8"
     same = rows_of(("q", "a", 1), ("p", "b", 0))
     train = Split(*([row[name] for row in same] for name in ("question", "answer", "label")))  # type: ignore[arg-type]
     options["teacher"] = Teacher(model=one)
