@@ -94,6 +94,29 @@ typedef struct mvprune_inputs {
   const uint8_t* mask;  /* (tokens,): 0 hides a token from the others; null: none is hidden. Texts need no padding. */
 } mvprune_inputs;
 
+/* Texts, or pairs of texts, of UTF-8 with a 0 at the end. */
+typedef struct mvprune_texts {
+  size_t size;
+  const char* const* texts; /* (count,) */
+  const char* const* pairs; /* (count,): the second text of each, or null for none; null: no text has a second one */
+  int64_t count;            /* at least 1 */
+  const char* prompt_name;  /* of a model of vectors: the prompt before each text; null: its default one, if it has one */
+} mvprune_texts;
+
+/* The tokens of texts, one text behind the other. Arrays are (tokens,), but `lengths`, and live as long as the output.
+ * begins and ends count characters (code points) of the text with its prompt; both are 0 where `texts` is -1. */
+typedef struct mvprune_tokens {
+  size_t size;
+  int64_t examples;
+  const int64_t* lengths; /* (examples,) */
+  int64_t tokens;
+  const int64_t* ids;
+  const int64_t* types;
+  const int64_t* begins;
+  const int64_t* ends;
+  const int32_t* texts; /* 0: the first text of a pair, 1: the second, -1: a special token */
+} mvprune_tokens;
+
 typedef struct mvprune_run_options {
   size_t size;
   int32_t threads;      /* at most, the caller's among them; 0: one. They do not change the values. */
@@ -126,6 +149,16 @@ MVPRUNE_API const char* mvprune_label(const mvprune_model* model, int64_t label)
 /* Computes the answers to texts as ids. options: null for the usual. output: set to the answers, or to null. */
 MVPRUNE_API mvprune_status mvprune_run(const mvprune_model* model, const mvprune_inputs* inputs,
                                        const mvprune_run_options* options, mvprune_output** output, mvprune_error** error);
+
+/* The same of texts: they are tokenized as tokenizer.json says, and cut to max_length of mvprune_info or the tokenizer's
+ * own. Of pairs the longer text is cut, of questions with passages the passage, which is the second. A tokenizer with a
+ * part that the library does not know is refused by its name: give ids then. */
+MVPRUNE_API mvprune_status mvprune_run_texts(const mvprune_model* model, const mvprune_texts* texts,
+                                             const mvprune_run_options* options, mvprune_output** output,
+                                             mvprune_error** error);
+
+/* The tokens of an output of mvprune_run_texts. tokens->size must be set. */
+MVPRUNE_API mvprune_status mvprune_output_tokens(const mvprune_output* output, mvprune_tokens* tokens, mvprune_error** error);
 
 /* The values of an output, (rows, columns) float32, row by row: logits without softmax, or vectors. `rows` and `columns`
  * may be null. They live as long as the output. */

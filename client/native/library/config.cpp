@@ -106,6 +106,19 @@ Fault read_vectors(const Json& json, Config& config) {
     if (!most) return most.error();
     config.most_tokens = *most;
   }
+  const Json *prompts = member(*how, "prompts"), *usual = member(*how, "default_prompt_name");
+  const std::string name = usual && usual->text() ? *usual->text() : "";
+  bool is_known = !usual;
+  if (prompts && !prompts->members()) return wrong("prompts must be an object of texts");
+  for (const JsonMember& one : prompts ? *prompts->members() : Json::Members()) {
+    if (!one.value.text()) return wrong("prompts must be an object of texts");
+    config.prompts.emplace_back(one.name, *one.value.text());
+    if (usual && one.name == name) {
+      config.default_prompt = *one.value.text();
+      is_known = true;
+    }
+  }
+  if (!is_known) return wrong("default_prompt_name must be one of the prompts");
   return std::nullopt;
 }
 

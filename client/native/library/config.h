@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../base/json.h"
@@ -32,6 +33,8 @@ struct Config {
   Pooling pooling = Pooling::kMean;
   bool normalizes = false;
   std::optional<int64_t> most_tokens;
+  std::vector<std::pair<std::string, std::string>> prompts;  // name and text
+  std::string default_prompt;                                // its text
 
   // Of ModernBERT.
   std::vector<bool> sees_near;  // each block

@@ -70,6 +70,7 @@ Result<std::unique_ptr<Model>> Model::open(const Source& source, Activations act
   if (!encoder) return encoder.error();
   model->encoder_ = std::move(*encoder);
   if (Fault fault = model->read_head(*weights)) return *fault;
+  model->texts_ = Texts::of(*artifact, model->config_, model->longest());
   return model;
 }
 

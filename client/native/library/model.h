@@ -7,6 +7,7 @@
 
 #include "artifact.h"
 #include "encoder.h"
+#include "texts.h"
 
 namespace mvprune {
 
@@ -29,6 +30,7 @@ class Model {
 
   const Config& config() const { return config_; }
   const std::vector<std::string>& labels() const { return labels_; }
+  const Texts& texts() const { return texts_; }
   double density() const { return density_; }
   bool rounds() const { return rounds_; }
 
@@ -46,6 +48,7 @@ class Model {
   NormWeights norm_;
   bool has_tanh_ = false;  // in place of the activation
   std::vector<std::string> labels_;
+  Texts texts_;
   double density_ = 0;
   bool rounds_ = false;
 };

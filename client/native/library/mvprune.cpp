@@ -18,6 +18,7 @@ struct mvprune_model {
 
 struct mvprune_output {
   mvprune::Answer answer;
+  mvprune::TokenizedTexts tokens;  // empty of ids that the caller gave
 };
 
 struct mvprune_error {
@@ -195,7 +196,55 @@ mvprune_status mvprune_run(const mvprune_model* model, const mvprune_inputs* inp
     if (Fault fault = read_run_options(options, chosen)) return fault;
     Result<mvprune::Answer> answer = model->model->run(ids, chosen.threads, chosen.wants_hidden != 0);
     if (!answer) return answer.error();
-    *output = new mvprune_output{std::move(*answer)};
+    *output = new mvprune_output{std::move(*answer), {}};
+    return std::nullopt;
+  });
+}
+
+mvprune_status mvprune_run_texts(const mvprune_model* model, const mvprune_texts* texts, const mvprune_run_options* options, mvprune_output** output, mvprune_error** error) {
+  if (output) *output = nullptr;
+  return guarded(error, [&]() -> Fault {
+    if (!model || !texts || !output) return argument("model, texts and output must not be null");
+    mvprune_texts given;
+    mvprune_run_options chosen;
+    if (Fault fault = read_struct(texts, "texts", given)) return fault;
+    if (Fault fault = read_run_options(options, chosen)) return fault;
+    if (!given.texts || given.count < 1 || given.count > kMostTokens) return argument("texts: there must be at least one text");
+    auto made = std::make_unique<mvprune_output>();
+    mvprune::TokenizedTexts& tokens = made->tokens;
+    for (int64_t i = 0; i < given.count; ++i) {
+      if (!given.texts[i]) return argument("texts: a text must not be null");
+      const char* pair = given.pairs ? given.pairs[i] : nullptr;
+      if (Fault fault = model->model->texts().add(given.texts[i], pair, given.prompt_name, tokens)) return fault;
+    }
+    const auto total = static_cast<int64_t>(tokens.ids.size());
+    const bool has_types = model->model->config().body == mvprune::Body::kBert || model->model->config().body == mvprune::Body::kDeberta;
+    const Ids ids = {tokens.ids.data(), has_types ? tokens.types.data() : nullptr, nullptr, tokens.lengths.data(), given.count, total};
+    Result<mvprune::Answer> answer = model->model->run(ids, chosen.threads, chosen.wants_hidden != 0);
+    if (!answer) return answer.error();
+    made->answer = std::move(*answer);
+    *output = made.release();
+    return std::nullopt;
+  });
+}
+
+mvprune_status mvprune_output_tokens(const mvprune_output* output, mvprune_tokens* tokens, mvprune_error** error) {
+  return guarded(error, [&]() -> Fault {
+    mvprune_tokens found;
+    if (!output || !tokens) return argument("output and tokens must not be null");
+    if (Fault fault = read_struct(tokens, "tokens", found)) return fault;
+    const mvprune::TokenizedTexts& own = output->tokens;
+    if (own.lengths.empty()) return argument("output must be that of mvprune_run_texts");
+    const size_t size = std::min(tokens->size, sizeof(found));
+    found.examples = static_cast<int64_t>(own.lengths.size());
+    found.lengths = own.lengths.data();
+    found.tokens = static_cast<int64_t>(own.ids.size());
+    found.ids = own.ids.data();
+    found.types = own.types.data();
+    found.begins = own.begins.data();
+    found.ends = own.ends.data();
+    found.texts = own.texts.data();
+    std::memcpy(static_cast<void*>(tokens), &found, size);
     return std::nullopt;
   });
 }

@@ -61,6 +61,30 @@ class RunOptions(ctypes.Structure):
     _fields_ = (("size", _size), ("threads", _int), ("wants_hidden", _int))
 
 
+class Texts(ctypes.Structure):
+    _fields_ = (
+        ("size", _size),
+        ("texts", _pointer),
+        ("pairs", _pointer),
+        ("count", _long),
+        ("prompt_name", ctypes.c_char_p),
+    )
+
+
+class Tokens(ctypes.Structure):
+    _fields_ = (
+        ("size", _size),
+        ("examples", _long),
+        ("lengths", _pointer),
+        ("tokens", _long),
+        ("ids", _pointer),
+        ("types", _pointer),
+        ("begins", _pointer),
+        ("ends", _pointer),
+        ("texts", _pointer),
+    )
+
+
 class NativeError(Exception):
     """The status and the text of a call that failed."""
 
@@ -84,7 +108,7 @@ def library() -> Any:
     found.mvprune_open_files.argtypes = (_pointer, _size, _pointer, _pointer, _pointer)
     for name in ("close", "output_free", "error_free", "error_text", "error_status"):
         getattr(found, f"mvprune_{name}").argtypes = (_pointer,)
-    for name in ("output_values", "output_hidden"):
+    for name in ("output_values", "output_hidden", "output_tokens"):
         getattr(found, f"mvprune_{name}").argtypes = (_pointer, _pointer, _pointer)
     return found
 
@@ -167,6 +191,32 @@ class Model:
         values, hidden = (_array(getattr(library(), f"mvprune_output_{name}"), output) for name in ("values", "hidden"))
         library().mvprune_output_free(output)
         return Output(values, hidden)
+
+    def run_texts(
+        self, texts: Sequence[str], pairs: Sequence[str | None] | None = None, prompt_name: str | None = None
+    ) -> tuple[Output, dict[str, list[int]]]:
+        """The answers to texts, and their tokens: the fields of mvprune_tokens."""
+        listed = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
+        seconds = None if pairs is None else [None if pair is None else pair.encode() for pair in pairs]
+        second = None if seconds is None else (ctypes.c_char_p * len(texts))(*seconds)
+        given = Texts(ctypes.sizeof(Texts), ctypes.addressof(listed))
+        given.pairs = None if second is None else ctypes.addressof(second)
+        given.count, given.prompt_name = len(texts), None if prompt_name is None else prompt_name.encode()
+        options, output = RunOptions(ctypes.sizeof(RunOptions), 1, 1), _pointer()
+        call(library().mvprune_run_texts, self.handle, ctypes.byref(given), ctypes.byref(options), ctypes.byref(output))
+        tokens = Tokens(ctypes.sizeof(Tokens))
+        call(library().mvprune_output_tokens, output, ctypes.byref(tokens))
+        found = {"lengths": _numbers(tokens.lengths, tokens.examples, _long)}
+        for name in ("ids", "types", "begins", "ends"):
+            found[name] = _numbers(getattr(tokens, name), tokens.tokens, _long)
+        found["texts"] = _numbers(tokens.texts, tokens.tokens, _int)
+        values, hidden = (_array(getattr(library(), f"mvprune_output_{name}"), output) for name in ("values", "hidden"))
+        library().mvprune_output_free(output)
+        return Output(values, hidden), found
+
+
+def _numbers(address: int, count: int, kind: Any) -> list[int]:
+    return list((kind * count).from_address(address))
 
 
 def _array(function: Any, output: _pointer) -> np.ndarray[Any, Any]:
