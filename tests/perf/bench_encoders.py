@@ -27,7 +27,9 @@ from torch import Tensor
 from mvprune.runtime import kernel, optimize
 from mvprune.runtime._rivals import CannotRunHere
 
-_V3 = {
+# Those of DebertaV2Config are of v2-xlarge.
+_BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+_V3 = _BASE | {
     "position_buckets": 256,
     "relative_attention": True,
     "share_att_key": True,
