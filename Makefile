@@ -137,6 +137,10 @@ bench-decode: setup ## tokens a second of a decoder, beside torch, ONNX Runtime 
 bench-encoders: setup ## BERT, MPNet, ModernBERT, DeBERTa, and batches of mixed lengths (ARGS='--tokens 384'; nothing else should run)
 	$(BIN)/python tests/perf/bench_encoders.py $(ARGS)
 
+.PHONY: bench-infer
+bench-infer: setup ## from the start of a process to its first answers, beside torch and ONNX Runtime (nothing else should run)
+	$(BIN)/python tests/perf/bench_infer.py $(ARGS)
+
 .PHONY: bench-runtime
 bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVINO (ARGS='--json FILE'; nothing else should run)
 	$(BIN)/python tests/perf/bench_runtime.py $(ARGS)

@@ -15,6 +15,9 @@ lock() { # lock FILE OPTIONS...: for every platform, and with no address of an i
 
 lock server.txt --extra service --extra ray --extra postgres --extra otel "$@"
 lock control-plane.txt --extra service --extra postgres --extra otel "$@" # of the image, which has no Ray
+# Of the image that serves a folder: nothing of it talks to a server.
+lock serve.txt --extra serve --no-emit-package grpcio --no-emit-package protobuf \
+  --no-emit-package googleapis-common-protos "$@"
 workers=(--extra worker --extra export --extra serve --extra ray --extra otel)
 lock worker.txt "${workers[@]}" "$@"
 # The CPU build of torch has hashes and an index of its own, so it is installed first. What only the CUDA build asks for

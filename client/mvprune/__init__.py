@@ -220,7 +220,7 @@ _MANY = (
 """Modules that define the other names."""
 
 
-_PACKAGES = ("artifact", "export", "hf", "publish", "runtime")
+_PACKAGES = ("artifact", "export", "hf", "infer", "publish", "runtime")
 """Packages that the documents name as attributes."""
 
 

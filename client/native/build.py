@@ -102,7 +102,7 @@ def build(library: Path = LIBRARY, flags: Sequence[str] = (), *, whole: Path | N
 
 def whole_sources() -> list[Path]:
     """Those of libmvprune.so.1 that are not the kernel's."""
-    return [source for part in ("base", "text", "library") for source in sorted((HERE / part).glob("*.cpp"))]
+    return [source for part in ("base", "text", "answers", "library") for source in sorted((HERE / part).glob("*.cpp"))]
 
 
 def _exports(folder: str) -> list[str]:

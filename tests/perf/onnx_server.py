@@ -51,7 +51,7 @@ def main() -> None:
     limits = Limits()
     with listen("127.0.0.1", 0) as listening:
         print(json.dumps({"url": f"http://127.0.0.1:{listening.getsockname()[1]}"}), flush=True)
-        run(application(predictor, {}, limits), listening, limits)
+        run(application(predictor, {"model": "onnx"}, limits), listening, limits)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from mvprune.artifact import Manifest
+from mvprune.data.hypotheses import Hypotheses
 from mvprune.data.loading import Columns, DataError, load_validation
+from mvprune.data.tasks import get_task
 from mvprune.runtime import Used, used
 from mvprune.runtime.kernel import Activations
 from mvprune.runtime.rounding import int8_simulated
@@ -23,7 +25,7 @@ from mvprune_core.tasks.metrics import import_packages
 from mvprune_core.tasks.passes import counted
 from mvprune_core.tasks.probes import probes
 from mvprune_core.tasks.sources import load_task
-from mvprune_core.tasks.zero_shot import Hypotheses
+from mvprune_core.tasks.zero_shot import zero_shot
 
 
 class CannotEvaluate(ValueError):
@@ -142,7 +144,8 @@ def _objective(opened: Opened, path: str | Path | None, columns: Columns, hypoth
     if path is None:
         raise CannotEvaluate("labels to choose from need a file to evaluate on (--data)")
     check_entailment(opened)
-    return hypotheses.objective(load_validation(hypotheses.task, Path(path), hypotheses.labels, columns))
+    task = get_task("text-classification")
+    return zero_shot(hypotheses, load_validation(task, Path(path), hypotheses.labels, columns))
 
 
 def _data(opened: Opened, path: str | Path | None, columns: Columns) -> TaskData:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from mvprune.artifact import ArtifactError
+from mvprune.data.hypotheses import Hypotheses
 from mvprune.data.loading import DataError
 from mvprune.runtime.kernel import Activations
 from mvprune.serving.writing import PromptRefused, Wanted
@@ -21,7 +22,7 @@ from mvprune_core.tasks import Objective, objective_of_kind
 from mvprune_core.tasks.base import Field, Input
 from mvprune_core.tasks.batching import Examples, Side
 from mvprune_core.tasks.probes import probes
-from mvprune_core.tasks.zero_shot import Hypotheses
+from mvprune_core.tasks.zero_shot import zero_shot_of_inputs
 
 _CPU = torch.device("cpu")
 
@@ -114,7 +115,7 @@ class Predictor:
 
     def _objective(self, inputs: Sequence[Input]) -> Objective:
         if self._hypotheses is not None:
-            return self._hypotheses.of_inputs(inputs)
+            return zero_shot_of_inputs(self._hypotheses, inputs)
         return self._kind.of_inputs(self.opened.task, self.opened.labels, inputs)
 
     def _examples(self, objective: Objective) -> Examples:

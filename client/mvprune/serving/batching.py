@@ -8,10 +8,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mvprune.data.textfiles import DataError
-from mvprune.serving.metrics import Metrics
+
+if TYPE_CHECKING:  # what measures is imported once it is known whether there are several workers
+    from mvprune.serving.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

@@ -62,6 +62,9 @@ typedef struct mvprune_error mvprune_error;
 typedef struct mvprune_open_options {
   size_t size;
   int32_t activations; /* of mvprune_activations */
+  /* Labels that a model of natural language inference chooses from: the JSON {"labels": [...], "template": "..."}, of
+   * which the template is a sentence with {} in the place of a label, and may be left out. null: its own classes. */
+  const char* hypotheses;
 } mvprune_open_options;
 
 /* A file in memory. */
@@ -101,6 +104,7 @@ typedef struct mvprune_texts {
   const char* const* pairs; /* (count,): the second text of each, or null for none; null: no text has a second one */
   int64_t count;            /* at least 1 */
   const char* prompt_name;  /* of a model of vectors: the prompt before each text; null: its default one, if it has one */
+  int64_t dimensions;       /* of mvprune_encode: the first numbers of each vector; 0: all */
 } mvprune_texts;
 
 /* The tokens of texts, one text behind the other. Arrays are (tokens,), but `lengths`, and live as long as the output.
@@ -159,6 +163,26 @@ MVPRUNE_API mvprune_status mvprune_run_texts(const mvprune_model* model, const m
 
 /* The tokens of an output of mvprune_run_texts. tokens->size must be set. */
 MVPRUNE_API mvprune_status mvprune_output_tokens(const mvprune_output* output, mvprune_tokens* tokens, mvprune_error** error);
+
+/* What a model answers to texts, as JSON: its task, the fields of an input, its labels and more; see docs/native.md. It
+ * lives as long as the model. Fails, as the two functions below, for a model whose tokenizer or task this library does
+ * not have: such a model takes ids only. */
+MVPRUNE_API mvprune_status mvprune_describe(const mvprune_model* model, const char** facts, mvprune_error** error);
+
+/* Computes the answers to texts: `inputs` is a JSON list of objects with texts by the names of fields, the answers are
+ * a JSON list of objects in the same order, which mvprune_output_text gives. */
+MVPRUNE_API mvprune_status mvprune_predict(const mvprune_model* model, const char* inputs, size_t bytes,
+                                           const mvprune_run_options* options, mvprune_output** output,
+                                           mvprune_error** error);
+
+/* Computes the vectors of texts: mvprune_output_values gives them, (texts, numbers). `pairs` must be null. */
+MVPRUNE_API mvprune_status mvprune_encode(const mvprune_model* model, const mvprune_texts* texts,
+                                         const mvprune_run_options* options, mvprune_output** output,
+                                         mvprune_error** error);
+
+/* The JSON of mvprune_predict, which ends with a 0 that is not counted in `bytes`; of other outputs "". It lives as long
+ * as the output. */
+MVPRUNE_API const char* mvprune_output_text(const mvprune_output* output, size_t* bytes);
 
 /* The values of an output, (rows, columns) float32, row by row: logits without softmax, or vectors. `rows` and `columns`
  * may be null. They live as long as the output. */

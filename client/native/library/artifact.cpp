@@ -68,6 +68,7 @@ Result<Artifact> Artifact::open(const Source& source) {
   const double kept = density ? density->number().value_or(-1) : -1;
   if (!(kept >= 0 && kept <= 1)) return invalid("accounting must have a density from 0 to 1");
   artifact.density_ = kept;
+  artifact.manifest_ = json;
   return artifact;
 }
 

@@ -23,6 +23,9 @@ class Artifact {
 
   bool rounds_activations() const { return rounds_activations_; }
 
+  // The manifest, whole.
+  const Json& manifest() const { return manifest_; }
+
   // The fraction of the prunable weights that is kept.
   double density() const { return density_; }
 
@@ -33,6 +36,7 @@ class Artifact {
   };
 
   const Source* source_ = nullptr;
+  Json manifest_;
   std::map<std::string, File> files_;
   bool rounds_activations_ = false;
   double density_ = 0;

@@ -9,16 +9,21 @@
 #include <stdexcept>
 #include <string>
 
+#include "../answers/answers.h"
 #include "kernel_calls.h"
 #include "model.h"
 
 struct mvprune_model {
   std::unique_ptr<mvprune::Model> model;
+  // Without answers to texts, the reason.
+  mvprune::Result<mvprune::answers::Answers> answers;
+  std::string facts;
 };
 
 struct mvprune_output {
   mvprune::Answer answer;
   mvprune::TokenizedTexts tokens;  // empty of ids that the caller gave
+  std::string text;
 };
 
 struct mvprune_error {
@@ -28,6 +33,7 @@ struct mvprune_error {
 
 namespace {
 
+using mvprune::answers::Answers;
 using mvprune::Code;
 using mvprune::Error;
 using mvprune::Fault;
@@ -100,10 +106,21 @@ Fault open_model(const mvprune::Source& source, const mvprune_open_options* opti
   if (chosen.activations < MVPRUNE_ACTIVATIONS_AS_STORED || chosen.activations > MVPRUNE_ACTIVATIONS_INT8) {
     return argument("activations must be one of mvprune_activations, got " + std::to_string(chosen.activations));
   }
-  auto made = std::make_unique<mvprune_model>();
   Result<std::unique_ptr<Model>> opened = Model::open(source, static_cast<mvprune::Activations>(chosen.activations));
   if (!opened) return opened.error();
-  made->model = std::move(*opened);
+  mvprune::Json hypotheses;
+  if (chosen.hypotheses) {
+    auto read = mvprune::Json::parse(chosen.hypotheses);
+    if (!read) return argument("hypotheses must be JSON: " + read.error().text);
+    hypotheses = std::move(*read);
+  }
+  const auto artifact = mvprune::Artifact::open(source);
+  if (!artifact) return artifact.error();
+  auto answers = Answers::open(*artifact, **opened, hypotheses);
+  // What was asked for cannot be left out.
+  if (!answers && chosen.hypotheses) return answers.error();
+  auto made = std::make_unique<mvprune_model>(mvprune_model{std::move(*opened), std::move(answers), ""});
+  if (made->answers) made->facts = made->answers->facts();
   *model = made.release();
   return std::nullopt;
 }
@@ -196,7 +213,7 @@ mvprune_status mvprune_run(const mvprune_model* model, const mvprune_inputs* inp
     if (Fault fault = read_run_options(options, chosen)) return fault;
     Result<mvprune::Answer> answer = model->model->run(ids, chosen.threads, chosen.wants_hidden != 0);
     if (!answer) return answer.error();
-    *output = new mvprune_output{std::move(*answer), {}};
+    *output = new mvprune_output{std::move(*answer), {}, ""};
     return std::nullopt;
   });
 }
@@ -218,8 +235,7 @@ mvprune_status mvprune_run_texts(const mvprune_model* model, const mvprune_texts
       if (Fault fault = model->model->texts().add(given.texts[i], pair, given.prompt_name, tokens)) return fault;
     }
     const auto total = static_cast<int64_t>(tokens.ids.size());
-    const bool has_types = model->model->config().body == mvprune::Body::kBert || model->model->config().body == mvprune::Body::kDeberta;
-    const Ids ids = {tokens.ids.data(), has_types ? tokens.types.data() : nullptr, nullptr, tokens.lengths.data(), given.count, total};
+    const Ids ids = {tokens.ids.data(), tokens.types.data(), nullptr, tokens.lengths.data(), given.count, total};
     Result<mvprune::Answer> answer = model->model->run(ids, chosen.threads, chosen.wants_hidden != 0);
     if (!answer) return answer.error();
     made->answer = std::move(*answer);
@@ -247,6 +263,61 @@ mvprune_status mvprune_output_tokens(const mvprune_output* output, mvprune_token
     std::memcpy(static_cast<void*>(tokens), &found, size);
     return std::nullopt;
   });
+}
+
+mvprune_status mvprune_describe(const mvprune_model* model, const char** facts, mvprune_error** error) {
+  if (facts) *facts = nullptr;
+  return guarded(error, [&]() -> Fault {
+    if (!model || !facts) return argument("model and facts must not be null");
+    if (!model->answers) return model->answers.error();
+    *facts = model->facts.c_str();
+    return std::nullopt;
+  });
+}
+
+mvprune_status mvprune_predict(const mvprune_model* model, const char* inputs, size_t bytes, const mvprune_run_options* options, mvprune_output** output, mvprune_error** error) {
+  if (output) *output = nullptr;
+  return guarded(error, [&]() -> Fault {
+    if (!model || !inputs || !output) return argument("model, inputs and output must not be null");
+    mvprune_run_options chosen;
+    if (Fault fault = read_run_options(options, chosen)) return fault;
+    if (!model->answers) return model->answers.error();
+    const auto given = mvprune::Json::parse({inputs, bytes});
+    if (!given) return argument("inputs must be JSON: " + given.error().text);
+    auto text = model->answers->answer(*given, {*model->model, chosen.threads});
+    if (!text) return text.error();
+    *output = new mvprune_output{{}, {}, std::move(*text)};
+    return std::nullopt;
+  });
+}
+
+mvprune_status mvprune_encode(const mvprune_model* model, const mvprune_texts* texts, const mvprune_run_options* options, mvprune_output** output, mvprune_error** error) {
+  if (output) *output = nullptr;
+  return guarded(error, [&]() -> Fault {
+    if (!model || !texts || !output) return argument("model, texts and output must not be null");
+    mvprune_texts given;
+    mvprune_run_options chosen;
+    if (Fault fault = read_struct(texts, "texts", given)) return fault;
+    if (Fault fault = read_run_options(options, chosen)) return fault;
+    if (!model->answers) return model->answers.error();
+    if (!given.texts || given.count < 1 || given.count > kMostTokens) return argument("texts: there must be at least one text");
+    if (given.pairs) return argument("texts: pairs must be null: a vector is of one text");
+    std::vector<std::string_view> some;
+    for (int64_t i = 0; i < given.count; ++i) {
+      if (!given.texts[i]) return argument("texts: a text must not be null");
+      some.emplace_back(given.texts[i]);
+    }
+    auto answer = model->answers->vectors(some, given.prompt_name ? given.prompt_name : "", given.dimensions,
+                                          {*model->model, chosen.threads});
+    if (!answer) return answer.error();
+    *output = new mvprune_output{std::move(*answer), {}, ""};
+    return std::nullopt;
+  });
+}
+
+const char* mvprune_output_text(const mvprune_output* output, size_t* bytes) {
+  if (bytes) *bytes = output ? output->text.size() : 0;
+  return output ? output->text.c_str() : "";
 }
 
 const float* mvprune_output_values(const mvprune_output* output, int64_t* rows, int64_t* columns) {

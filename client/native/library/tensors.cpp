@@ -112,15 +112,23 @@ int64_t item_of(const PackedTensor& tensor) {
   return tensor.dtype == "F32" ? 4 : tensor.has_scales() ? 1 : 2;
 }
 
-float number_at(const std::string& dtype, const Bytes& numbers, size_t i) {
-  if (dtype == "F32") {
+enum class Number { kFp32, kFp16, kBf16, kInt8 };
+
+Number number_of(const std::string& dtype) {
+  if (dtype == "F32") return Number::kFp32;
+  if (dtype == "I8" || dtype == "I4") return Number::kInt8;
+  return dtype == "F16" ? Number::kFp16 : Number::kBf16;
+}
+
+float number_at(Number kind, const uint8_t* numbers, size_t i) {
+  if (kind == Number::kInt8) return static_cast<int8_t>(numbers[i]);
+  if (kind == Number::kFp32) {
     float value;
-    std::memcpy(&value, numbers.data() + 4 * i, sizeof(value));
+    std::memcpy(&value, numbers + 4 * i, sizeof(value));
     return value;
   }
-  if (dtype == "I8" || dtype == "I4") return static_cast<int8_t>(numbers[i]);
   const auto bits = static_cast<uint16_t>(numbers[2 * i] | numbers[2 * i + 1] << 8);
-  return dtype == "F16" ? from_half(bits) : from_bfloat16(bits);
+  return kind == Number::kFp16 ? from_half(bits) : from_bfloat16(bits);
 }
 
 Result<Stored> stored_parts(const Weights& weights, const PackedTensor& tensor) {
@@ -134,7 +142,7 @@ Result<Stored> stored_parts(const Weights& weights, const PackedTensor& tensor) 
     if (!bits) return bits.error();
     stored.scales.resize(static_cast<size_t>(count));
     for (size_t i = 0; i < stored.scales.size(); ++i) {
-      const float scale = stored.scales[i] = number_at("BF16", *bits, i);
+      const float scale = stored.scales[i] = number_at(Number::kBf16, bits->data(), i);
       if (!std::isfinite(scale) || scale < 0) return Error{"scales must be finite numbers of at least 0"};
     }
     const int most = tensor.dtype == "I4" ? 7 : 127;
@@ -150,25 +158,33 @@ Result<Stored> stored_parts(const Weights& weights, const PackedTensor& tensor) 
   }
   if (tensor.in_blocks()) {
     int64_t nonzero = 0;
-    for (size_t i = 0; i < static_cast<size_t>(tensor.count); ++i) nonzero += number_at(tensor.dtype, stored.numbers, i) != 0;
+    const Number kind = number_of(tensor.dtype);
+    for (size_t i = 0; i < static_cast<size_t>(tensor.count); ++i) nonzero += number_at(kind, stored.numbers.data(), i) != 0;
     if (nonzero != tensor.nonzero) return Error{"the values must have as many non-zeros as the header says"};
   }
   return stored;
 }
 
-// The stored values in fp32.
-Result<std::vector<float>> decoded(const PackedTensor& tensor, const Stored& stored) {
-  std::vector<float> values(static_cast<size_t>(tensor.count));
+// Calls take(i, value) for the stored values in fp32, which are finite.
+template <typename Take>
+Fault for_values(const PackedTensor& tensor, const Stored& stored, Take take) {
   const int64_t row = std::max<int64_t>(tensor.row(), 1), groups = tensor.groups();
-  for (size_t i = 0; i < values.size(); ++i) {
-    float value = number_at(tensor.dtype, stored.numbers, i);
+  const Number kind = number_of(tensor.dtype);
+  for (size_t i = 0; i < static_cast<size_t>(tensor.count); ++i) {
+    float value = number_at(kind, stored.numbers.data(), i);
     if (!stored.scales.empty()) {
       const int64_t at = tensor.is_sparse() ? stored.positions[i] : static_cast<int64_t>(i);
       value *= stored.scales[static_cast<size_t>(at / row * groups + (groups > 1 ? at % row / kGroup : 0))];
     }
     if (!std::isfinite(value)) return Error{"values must be finite"};
-    values[i] = value;
+    take(i, value);
   }
+  return std::nullopt;
+}
+
+Result<std::vector<float>> decoded(const PackedTensor& tensor, const Stored& stored) {
+  std::vector<float> values(static_cast<size_t>(tensor.count));
+  if (Fault fault = for_values(tensor, stored, [&](size_t i, float value) { values[i] = value; })) return *fault;
   const size_t size = tensor.in_blocks() ? kBlock : 1;
   for (size_t i = 0; tensor.is_sparse() && i < values.size(); i += size) {
     const bool is_zero = std::all_of(&values[i], &values[i] + size, [](float value) { return value == 0; });
@@ -189,10 +205,10 @@ Result<std::vector<float>> plain_tensor(const Weights& weights, const Entry& ent
   const size_t count = static_cast<size_t>(elements_of(entry.shape));
   if (entry.dtype != "F32" && entry.dtype != "F16" && entry.dtype != "BF16") return Error{"must be of floats, got " + entry.dtype};
   const uint8_t* data = weights.data(entry);
-  const Bytes numbers(data, data + length_of(entry));
+  const Number kind = number_of(entry.dtype);
   std::vector<float> values(count);
   for (size_t i = 0; i < count; ++i) {
-    values[i] = number_at(entry.dtype, numbers, i);
+    values[i] = number_at(kind, data, i);
     if (!std::isfinite(values[i])) return Error{"values must be finite"};
   }
   return values;
@@ -305,13 +321,18 @@ Result<StoredTable> stored_table(const Weights& weights, const std::string& name
     if (!values->empty()) std::memcpy(table.numbers.data(), values->data(), table.numbers.size());
     return table;
   }
-  const Result<Stored> stored = stored_parts(weights, *packed);
+  Result<Stored> stored = stored_parts(weights, *packed);
   if (!stored) return of_tensor(name, stored.error());
-  if (const auto values = decoded(*packed, *stored); !values) return of_tensor(name, values.error());
+  if (const Fault fault = for_values(*packed, *stored, [](size_t, float) {})) return of_tensor(name, *fault);
   table.kind = packed->dtype == "F16" ? Values::fp16 : packed->dtype == "I8" ? Values::int8 : Values::int4;
   const size_t groups = static_cast<size_t>(packed->groups()), columns = static_cast<size_t>(table.columns);
   const size_t from = columns * static_cast<size_t>(item_of(*packed));
   const size_t to = table.kind == Values::int4 ? (columns + 2 * kHalf - 1) / (2 * kHalf) * kHalf : from;
+  if (packed->layout == Layout::kFull && table.kind != Values::int4) {  // it lies as the kernel reads it
+    table.numbers = std::move(stored->numbers);
+    table.scales = std::move(stored->scales);
+    return table;
+  }
   const uint8_t zero = table.kind == Values::int4 ? 0x88 : 0;
   table.numbers.assign(to * static_cast<size_t>(table.rows), zero);
   if (packed->has_scales()) table.scales.assign(groups * static_cast<size_t>(table.rows), 0);
@@ -339,8 +360,8 @@ void StoredTable::read_row(int64_t row, float* out) const {
     }
     return;
   }
-  const char* dtype = kind == Values::fp32 ? "F32" : kind == Values::fp16 ? "F16" : "I8";
-  for (size_t i = 0; i < width; ++i) out[i] = number_at(dtype, numbers, at * width + i) * (scales.empty() ? 1.0f : scales[at]);
+  const Number stored = kind == Values::fp32 ? Number::kFp32 : kind == Values::fp16 ? Number::kFp16 : Number::kInt8;
+  for (size_t i = 0; i < width; ++i) out[i] = number_at(stored, numbers.data(), at * width + i) * (scales.empty() ? 1.0f : scales[at]);
 }
 
 }  // namespace mvprune

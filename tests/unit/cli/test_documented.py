@@ -217,7 +217,7 @@ LOCAL = {
         "each of its `rivals`": "client/mvprune/runtime/_rivals.py:RivalLatency",
     },
     "push": {"`push --to mlflow`": "client/mvprune/publish/tracking.py:PushedRun"},
-    "serve": {"what `GET /` says": "workers/mvprune_workers/commands/serve.py:"},
+    "serve": {"what `GET /` says": "client/mvprune/serving/engine.py:Facts"},
 }
 
 

@@ -92,8 +92,8 @@ def test_the_gpu_override_changes_only_workers() -> None:
 
 
 def test_the_images_have_what_the_compose_file_and_the_unit_count_on() -> None:
-    assert DOCKERFILE.count("USER 10001:10001") == 2
-    assert DOCKERFILE.count("HEALTHCHECK ") == 2
+    assert DOCKERFILE.count("USER 10001:10001") == 3
+    assert DOCKERFILE.count("HEALTHCHECK ") == 3
     assert "<<" not in DOCKERFILE, "not every builder knows heredocs"
     assert not re.search(r"index-url \S*@|extra-index-url", DOCKERFILE)
     targets = set(re.findall(r"^FROM .* AS (\S+)$", DOCKERFILE, re.MULTILINE))
@@ -136,6 +136,7 @@ def test_a_release_gives_the_version_of_its_tag_to_images_and_chart() -> None:
     assert {f"mvprune/{name}" for name in images} == {
         values["image"]["repository"],
         values["rayCluster"]["image"]["repository"],
+        "mvprune/serve",  # the chart does not run it
     }
     assert set(jobs["publish-images"]["strategy"]["matrix"]["name"]) == set(images)
     scripts = {name: "\n".join(step.get("run", "") for step in job["steps"]) for name, job in jobs.items()}
@@ -154,7 +155,7 @@ def test_the_images_install_what_is_locked_and_nothing_else() -> None:
         is_ours = "--no-index --no-deps /wheels/" in line
         assert is_locked or is_ours or '--no-deps --index-url "${TORCH_INDEX}" "$(grep -o \'^torch==' in line, line
     used = set(re.findall(r"/locks/([\w-]+\.txt)", DOCKERFILE))
-    assert used == {"control-plane.txt", "worker.txt", "worker-cpu.txt"}
+    assert used == {"control-plane.txt", "serve.txt", "worker.txt", "worker-cpu.txt"}
     assert all((ROOT / "locks" / name).exists() for name in used)
     assert "!locks" in (ROOT / ".dockerignore").read_text().splitlines()
     assert re.search(r"^torch==[0-9.]+ ", (ROOT / "locks" / "worker.txt").read_text(), re.MULTILINE)

@@ -51,6 +51,7 @@ LAYERS = (
     "client",
     "sweep",
     "runtime",
+    "infer",
     "serving",
     "export",
     "publish",

@@ -21,6 +21,7 @@ from tests.waiting import PATIENCE
 
 from mvprune.artifact import read_manifest
 from mvprune.cli import main
+from mvprune.infer import _library
 from mvprune.serving import server
 from mvprune.serving.server import listen
 
@@ -78,7 +79,7 @@ def test_a_real_server_answers_what_has_come_in_and_ends_well(artifact: Artifact
 def test_threads_that_wait_sleep_early(tmp_path: Path, command: str, given: dict[str, str], heeded: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
     environment |= {"OMP_DISPLAY_ENV": "VERBOSE"} | given
-    arguments = [sys.executable, "-c", PROGRAM, command, tmp_path]
+    arguments = [sys.executable, "-c", PROGRAM, command, tmp_path, "--runtime", "dense"]
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
     assert f"GOMP_SPINCOUNT = '{heeded}'" in done.stderr
 
@@ -202,7 +203,8 @@ def test_int8_activations(
     no_server: None,
     command: str,
 ) -> None:
-    """What computes is said, and why, wherever int8 is not faster or not possible."""
+    """What computes is said, and why, wherever int8 is not faster or not possible, in torch."""
+    monkeypatch.setattr(_library, "missing", lambda: "absent")
     from mvprune.runtime import _choice, kernel  # at the top, it changes what other tests hand on to new processes
 
     options = options_of(command, tmp_path)
@@ -253,6 +255,7 @@ def test_the_activations_of_an_artifact_are_the_default(
 ) -> None:
     from mvprune.runtime import _choice, kernel  # see above
 
+    monkeypatch.setattr(_library, "missing", lambda: "absent")
     folder, options = for_int8(artifact("sst2"), tmp_path / "int8"), options_of(command, tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(_choice, "fastest", lambda rivals, _: {name: float(name != "int8") for name in rivals})

@@ -1,5 +1,4 @@
-"""Zero-shot classification: a model that knows whether a text entails another one chooses among labels that are named
-when it is asked (Yin, Hay and Roth 2019, https://arxiv.org/abs/1909.00161)."""
+"""The objective of a model that chooses among labels which are named when it is asked."""
 
 from __future__ import annotations
 
@@ -10,56 +9,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mvprune.common.excerpts import listed
+from mvprune.data.hypotheses import TEMPLATE, Hypotheses
 from mvprune.data.loading import ClassificationData, Split
-from mvprune.data.tasks import Task, get_task
+from mvprune.data.tasks import get_task
 from mvprune_core.base.group import ALONE, Group
 from mvprune_core.tasks.base import Input
 from mvprune_core.tasks.batching import Examples
 from mvprune_core.tasks.classes import entailment
 from mvprune_core.tasks.classification import Classification
 
-TEMPLATE = "This example is {}."
-"""The hypothesis of transformers' pipeline."""
 
-_PLACE = "{}"
-_FEWEST = 2
+def zero_shot(hypotheses: Hypotheses, data: Any) -> ZeroShot:
+    """The objective of texts with such labels."""
+    return ZeroShot(data, template=hypotheses.template)
 
 
-@dataclass(frozen=True)
-class Hypotheses:
-    """What a model is asked about a text: whether it entails that a label fits.
-
-    Attributes:
-        labels: those to choose from.
-        template: a sentence with {} in the place of a label.
-    """
-
-    labels: tuple[str, ...]
-    template: str = TEMPLATE
-
-    def __post_init__(self) -> None:
-        """Raises ValueError."""
-        if len(set(self.labels)) < max(_FEWEST, len(self.labels)) or not all(label.strip() for label in self.labels):
-            raise ValueError(f"candidate_labels must be two or more different labels, got {listed(self.labels)}")
-        if self.template.count(_PLACE) != 1:
-            raise ValueError(
-                f"hypothesis_template must have {_PLACE} once, in the place of a label, got {self.template!r}"
-            )
-
-    @property
-    def task(self) -> Task:
-        """That of data with such labels."""
-        return get_task("text-classification")
-
-    def objective(self, data: Any) -> ZeroShot:
-        """The objective of texts with such labels."""
-        return ZeroShot(data, template=self.template)
-
-    def of_inputs(self, inputs: Sequence[Input]) -> ZeroShot:
-        """An objective whose validation split is these inputs, each with a `text`."""
-        split = Split([given["text"] for given in inputs], None, [0] * len(inputs))
-        return self.objective(ClassificationData(self.task, self.labels, Split([], None, []), split))
+def zero_shot_of_inputs(hypotheses: Hypotheses, inputs: Sequence[Input]) -> ZeroShot:
+    """An objective whose validation split is these inputs, each with a `text`."""
+    split = Split([given["text"] for given in inputs], None, [0] * len(inputs))
+    task = get_task("text-classification")
+    return zero_shot(hypotheses, ClassificationData(task, hypotheses.labels, Split([], None, []), split))
 
 
 @dataclass(frozen=True)
@@ -77,9 +46,9 @@ class ZeroShot(Classification):
 
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
         """Each text with the hypothesis of each class, one after the other."""
-        split = self.data.validation
+        split, hypotheses = self.data.validation, Hypotheses(self.classes, self.template)
         texts = [text for text in split.texts for _ in self.classes]
-        pairs = [self.template.replace(_PLACE, label) for _ in split.texts for label in self.classes]
+        pairs = [hypotheses.about(label) for _ in split.texts for label in self.classes]
         asked = replace(self.data, validation=Split(texts, pairs, [0] * len(texts)))
         return Classification(asked).validation_examples(tokenizer, config, max_length)
 

@@ -6,9 +6,10 @@ import argparse
 import ipaddress
 import os
 import sys
-import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 
 from mvprune.cli.shared.artifacts import add_hypotheses, add_runtime, artifact_parser, fetched
 from mvprune.cli.shared.errors import LocalRefusal
@@ -19,14 +20,11 @@ from mvprune.cli.shared.text import clean
 from mvprune.cli.shared.types import memory, positive_number, seconds
 from mvprune.common.threads import SPIN
 from mvprune.common.units import percent
+from mvprune.infer import Unsupported
+from mvprune.serving.engine import Engine, native_engine
+from mvprune.serving.workers import WorkersEnded, run_workers, shared_metrics
 from mvprune.serving.writing import MAX_NEW_TOKENS, MAX_SECONDS
-from mvprune.sources.schemes import SERVER, UPLOAD
 from mvprune_workers.commands.zero_shot import hypotheses_of
-
-if TYPE_CHECKING:
-    from mvprune.runtime import Used
-    from mvprune.serving.requests import Limits
-    from mvprune_core.prediction import Predictor
 
 _DETAILS = """POST /predict answers, GET /health says whether it can, GET / what it is: docs/serve.md has the requests.
 Models that write text also have POST /generate, and OpenAI's endpoints below /v1. Texts are read as in training.
@@ -35,23 +33,21 @@ with TLS and authentication before it. The server that is asked for a job is the
 config` names."""
 
 
-_NAMES = {"csr": "torch's sparse products", "dense": "dense torch"}
-
-
 def serve_command(argv: Sequence[str]) -> int:
     """Serves an artifact over HTTP until SIGTERM or Ctrl-C."""
     args = _parser().parse_args(argv)
     if args.activations == "int8" and args.runtime != "sparse":
         raise LocalRefusal("--activations must be fp32 in the dense runtime, got int8; pass --runtime sparse")
     os.environ.setdefault(*SPIN)
-    with refusals("serve"):
-        import torch
+    with shared_metrics() if args.workers > 1 else nullcontext():
+        return _serve(args)
 
-        from mvprune.runtime import Fp32ActivationsWarning, NoKernelWarning, used
+
+def _serve(args: argparse.Namespace) -> int:
+    with refusals("serve"):
         from mvprune.serving.app import application
         from mvprune.serving.requests import Limits
         from mvprune.serving.server import ModelStopped, listen, reserve_descriptors, run
-        from mvprune_core.prediction import Predictor
 
         limits = Limits(
             args.max_bytes,
@@ -68,31 +64,17 @@ def serve_command(argv: Sequence[str]) -> int:
             reserve_descriptors(limits)
         except ValueError as error:
             raise LocalRefusal(str(error)) from error
-        if args.threads:
-            torch.set_num_threads(args.threads)
-        for said_below in (NoKernelWarning, Fp32ActivationsWarning):  # with all other reasons
-            warnings.simplefilter("ignore", said_below)
         with fetched(args) as source:
-            predictor = Predictor.open(
-                source.folder,
-                base=args.base,
-                runtime=args.runtime,
-                activations=args.activations,
-                hypotheses=hypotheses_of(args),
-            )
-        predictor.predict([{field.name: "a" for field in predictor.fields if field.required}])  # the first one is slow
-        opened = predictor.opened
-        runs = used(opened.loaded.model, args.runtime, opened.activations)
-        if runs.reason:
-            print(
-                f"warning: served by {_NAMES[runs.runtime]}, not by the sparse runtime: {runs.reason}", file=sys.stderr
-            )
-        if runs.activations_reason:
-            print(f"warning: served with fp32 activations, not int8: {runs.activations_reason}", file=sys.stderr)
-        elif (own := opened.manifest.activations) != "fp32":
-            how = "" if runs.activations == own else f"not {own}, "
-            print(f"note: activations are {runs.activations}, {how}as the artifact says", file=sys.stderr)
-        description = _description(predictor, runs, torch.get_num_threads(), limits)
+            engine = _engine(args, source.folder)
+        for note in engine.warnings:
+            print(note, file=sys.stderr)
+        fields = engine.predictor.fields
+        facts = replace(
+            engine.facts,
+            workers=args.workers,
+            input={field.name: "required" if field.required else "optional" for field in fields},
+            limits=vars(limits),
+        )
         host, port = args.listen
         try:
             listening = listen(host, port)
@@ -101,23 +83,66 @@ def serve_command(argv: Sequence[str]) -> int:
             raise LocalRefusal(
                 f"--address must be an address with a free port, got {_shown(host, port)}: {reason}"
             ) from error
+
+    def serve() -> None:
+        made = application(engine.predictor, facts.content, limits, args.host_name, engine.writer, engine.width)
+        run(made, listening, limits)
+
     with listening:
         host, port = listening.getsockname()[:2]
         if not ipaddress.ip_address(host).is_loopback:
             print(f"warning: whoever reaches {_shown(host, port)} is served: no TLS, no tokens", file=sys.stderr)
         url = f"http://{_shown(host, port)}"
         if args.form.is_data:
-            print_data({"url": url, **description}, args.form.output, one_of_many=True)
+            print_data({"url": url, **facts.content}, args.form.output, one_of_many=True)
         else:
-            kept = f"keeps {percent(description['density'])}, {runs.runtime}"
-            print(url if args.form.quiet else clean(f"serving {description['task']} ({kept}) on {url}"), flush=True)
+            kept = f"keeps {percent(facts.density)}, {facts.runtime}"
+            text = f"serving {facts.task} ({kept}) on {url}"
+            print(url if args.form.quiet else clean(text), flush=True)
         try:
-            width = 0 if opened.task.kind.head else int(opened.loaded.config.hidden_size)
-            made = application(predictor, description, limits, args.host_name, predictor.writer, width)
-            run(made, listening, limits)
-        except ModelStopped:
+            if args.workers > 1:
+                run_workers(serve, args.workers)
+            else:
+                serve()
+        except (ModelStopped, WorkersEnded):
             return ExitCode.ERROR
     return ExitCode.OK
+
+
+def _engine(args: argparse.Namespace, folder: Path) -> Engine:
+    """What answers with an artifact: the library without torch, where it can.
+
+    Raises:
+        LocalRefusal: nothing that is installed does.
+    """
+    given = hypotheses_of(args)
+    reason = "it has a base model" if args.base else "--runtime dense" if args.runtime == "dense" else ""
+    if not reason:
+        threads = args.threads or max(1, len(os.sched_getaffinity(0)) // args.workers)
+        try:
+            engine = native_engine(folder, threads=threads, activations=args.activations, hypotheses=given)
+        except Unsupported as error:
+            reason = str(error)
+        else:
+            engine.answer_once()
+            return engine
+    if args.workers > 1:
+        raise LocalRefusal(
+            f"--workers must be 1 for a model that torch computes, got {args.workers}: {reason}; start several servers"
+        )
+    with refusals("runtime"):
+        from mvprune_workers.commands.torch_engine import torch_engine
+
+        engine = torch_engine(
+            folder,
+            base=args.base,
+            runtime=args.runtime,
+            threads=args.threads,
+            activations=args.activations,
+            hypotheses=given,
+        )
+    engine.answer_once()
+    return engine
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -143,7 +168,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_runtime(parser, "sparse")
     add_hypotheses(parser)
-    parser.add_argument("--threads", type=positive_number, metavar="N", help="default: as many as torch takes")
+    parser.add_argument(
+        "--threads", type=positive_number, metavar="N", help="of a call; default: the cores, shared by the workers"
+    )
+    parser.add_argument(
+        "--workers",
+        type=positive_number,
+        default=1,
+        metavar="N",
+        help="processes that answer; they share the memory of the weights; default 1",
+    )
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--max-batch",
@@ -218,31 +252,3 @@ def _address(text: str) -> tuple[str, int]:
 
 def _shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _without_path(name: str) -> str:
-    """A model's name for anybody: paths, and which upload it was, are nobody's business."""
-    return name.rpartition("/")[2] if name.startswith(("/", "~", ".", SERVER, UPLOAD)) else name
-
-
-def _description(predictor: Predictor, runs: Used, threads: int, limits: Limits) -> dict[str, Any]:
-    """The answer of GET /."""
-    opened = predictor.opened
-    manifest, name = opened.manifest, opened.manifest.model.name
-    return {
-        "model": _without_path(name),
-        "artifact": manifest.digest,
-        "task": opened.task.name,
-        "kind": opened.task.kind.name,
-        "density": manifest.accounting.density,
-        "metrics": dict(manifest.metrics),
-        "runtime": runs.runtime,
-        "runtime_reason": runs.reason,
-        "activations": runs.activations,
-        "activations_reason": runs.activations_reason,
-        "threads": threads,
-        "input": {field.name: "required" if field.required else "optional" for field in predictor.fields},
-        "max_tokens": opened.max_length,
-        **({"chat": not predictor.writer.why_no_chat} if predictor.writer else {}),
-        "limits": vars(limits),
-    }

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from mvprune.cli.shared.errors import LocalRefusal
-
-if TYPE_CHECKING:
-    from mvprune_core.tasks.zero_shot import Hypotheses
+from mvprune.data.hypotheses import TEMPLATE, Hypotheses
 
 
 def hypotheses_of(args: argparse.Namespace) -> Hypotheses | None:
@@ -21,8 +18,6 @@ def hypotheses_of(args: argparse.Namespace) -> Hypotheses | None:
         if args.hypothesis_template is not None:
             raise LocalRefusal("--hypothesis-template must be unset without --candidate-labels; give these")
         return None
-    from mvprune_core.tasks.zero_shot import TEMPLATE, Hypotheses  # late: it imports torch
-
     try:
         return Hypotheses(args.candidate_labels, args.hypothesis_template or TEMPLATE)
     except ValueError as error:

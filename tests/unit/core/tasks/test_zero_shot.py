@@ -14,6 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Zero
 
 from mvprune.artifact import ArtifactError
 from mvprune.cli import main
+from mvprune.data.hypotheses import Hypotheses
 from mvprune.data.loading import ClassificationData, Columns, Split
 from mvprune.data.tasks import get_task
 from mvprune.export import export
@@ -21,7 +22,6 @@ from mvprune_core import Training, compress
 from mvprune_core.evaluation import CannotEvaluate, evaluate
 from mvprune_core.prediction import Predictor
 from mvprune_core.tasks.classes import entailment
-from mvprune_core.tasks.zero_shot import Hypotheses
 
 NAMES = {0: "CONTRADICTION", 1: "entailment", 2: "neutral"}
 ABOUT = Hypotheses(("good", "bad", "word3"), "This text is {}")

@@ -21,9 +21,10 @@ LONGEST = 48
 @pytest.fixture
 def tokenizer() -> Any:
     special = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
-    made = transformers.PreTrainedTokenizerFast(tokenizer_object=bert(True), model_max_length=LONGEST, **special)
-    made.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-    return made
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=bert(True), model_max_length=LONGEST, model_input_names=names, **special
+    )
 
 
 def artifact(folder: Path, task: str, tokenizer: Any, **config: Any) -> Path:

@@ -1,0 +1,39 @@
+// The tasks whose models answer texts.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace mvprune::answers {
+
+enum class Kind {
+  kClassification,
+  kMultiLabel,
+  kRegression,
+  kReranking,
+  kQuestionAnswering,
+  kTokenClassification,
+  kEmbedding,
+};
+
+// One part of an input: a text.
+struct Field {
+  std::string_view name;
+  bool is_required;
+};
+
+struct Task {
+  std::string_view name;
+  Kind kind;
+  std::string_view kind_name;
+  Field fields[2];   // the second may have no name: there is one
+  int64_t max_length;  // tokens of an input, where the artifact does not say it
+  bool allows_no_answer;  // of question answering
+
+  int field_count() const { return fields[1].name.empty() ? 1 : 2; }
+};
+
+// Null: no task that is answered here has this name.
+const Task* task_of(std::string_view name);
+
+}  // namespace mvprune::answers
