@@ -156,6 +156,11 @@ results: setup ## the sweeps of research/ on real models and data (hours, in man
 dist: setup ## the source distribution and the wheels of a release, in dist/
 	scripts/build_dist.sh dist
 
+.PHONY: web
+web: setup ## the npm package for browsers and Node, in dist/ (needs npm and `pip install ziglang`; minutes at first)
+	$(BIN)/python client/native/build.py web
+	$(BIN)/python scripts/pack_web.py dist
+
 .PHONY: release-check
 release-check: setup ## build, check and install the distributions (minutes; ARGS='--extras "" runtime')
 	$(BIN)/python scripts/release_check.py $(ARGS)

@@ -1,13 +1,16 @@
 """Builds the native libraries with the system's C++ compiler. Needs Python alone: the build hook runs it, you can too.
 
 python client/native/build.py
+python client/native/build.py web
 
 They are put where the Python package loads them: libmvprune_kernel.so, which knows matrices, and libmvprune.so.1, which
 opens artifacts, with its header. The latter has the objects of the former in it, so that it needs no other file.
+With "web", the latter is compiled to WebAssembly instead, for the npm package in client/web.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -23,6 +26,7 @@ KERNEL = HERE / "kernel"
 EXPORTS = HERE / "library" / "exports.map"
 HEADER = HERE / "include" / "mvprune.h"
 LIBRARY = HERE.parent / "mvprune/runtime/_native/libmvprune_kernel.so"
+WEB = HERE.parent / "web"
 WHOLE = LIBRARY.with_name("libmvprune.so.1")
 
 _FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-rtti")
@@ -32,6 +36,9 @@ _OF_KERNEL = ("-O3", "-fno-exceptions")
 _OF_WHOLE = ("-O2", "-ffunction-sections", "-fdata-sections")
 # GCC's own headers give a false alarm: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593
 _WARNINGS = ("-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
+_WASM = "wasm32"
+_OF_WEB = ("-msimd128", "-std=c++17", "-fvisibility=hidden", "-fno-rtti", "-fno-exceptions")
+_RELAXED = ("-mrelaxed-simd", "-ffp-contract=fast")
 _AVX2 = ("-mavx2", "-mfma")
 _FEW = ("-mavx512vnni", "-mavx512vbmi2", "-mpopcnt")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprefer-vector-width=512")
@@ -100,6 +107,45 @@ def build(library: Path = LIBRARY, flags: Sequence[str] = (), *, whole: Path | N
             shutil.copyfile(HEADER, whole.with_name(HEADER.name))
 
 
+def zig() -> list[str]:
+    """The command of the C++ compiler for WebAssembly: $ZIG, else that of the package ziglang, else zig.
+
+    Raises:
+        BuildError: there is none.
+    """
+    if os.environ.get("ZIG"):
+        return [*shlex.split(os.environ["ZIG"]), "c++"]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "c++"]
+    if shutil.which("zig"):
+        return ["zig", "c++"]
+    raise BuildError("there is no compiler for WebAssembly: pip install ziglang")
+
+
+def build_web(folder: Path = WEB) -> None:
+    """Compiles the library and the kernel into two WebAssembly files, which have no threads and read no files.
+
+    mvprune-relaxed.wasm is for engines with relaxed SIMD: multiplications and additions are one instruction there.
+
+    Raises:
+        BuildError: there is no compiler, or it fails.
+    """
+    target = [*zig(), "-target", f"{_WASM}-wasi"]
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as made:
+        kernel = [["-O3", *unit] for unit in _units(_WASM)]
+        whole = [["-Oz", "-c", str(source)] for source in whole_sources() if source.name != "old_glibc.cpp"]
+        units = [*kernel, *whole, *([*_RELAXED, *unit] for unit in kernel)]
+        objects = [f"{made}/{index}.o" for index in range(len(units))]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(
+                pool.map(_run, ([*target, *_OF_WEB, *unit, "-o", to] for unit, to in zip(units, objects, strict=True)))
+            )
+        exports = [f"-Wl,--export={name}" for name in ("malloc", "free", *_names()) if name != "mvprune_open"]
+        link = [*target, "-mexec-model=reactor", "-O3", "-s", "-Wl,--gc-sections", *exports]
+        _link([*link, *objects[: len(kernel) + len(whole)]], folder / "mvprune.wasm", made)
+        _link([*link, *objects[len(kernel) :]], folder / "mvprune-relaxed.wasm", made)
+
+
 def whole_sources() -> list[Path]:
     """Those of libmvprune.so.1 that are not the kernel's."""
     return [source for part in ("base", "text", "answers", "library") for source in sorted((HERE / part).glob("*.cpp"))]
@@ -109,10 +155,14 @@ def _exports(folder: str) -> list[str]:
     """What makes the linker export the names of the interface and nothing else."""
     if sys.platform == "linux":
         return [f"-Wl,--version-script={EXPORTS}", f"-Wl,-soname,{WHOLE.name}", "-Wl,--gc-sections"]
-    names = [line.strip(" ;") for line in EXPORTS.read_text().splitlines() if line.strip().startswith("mvprune_")]
     listed = Path(folder) / "exports"
-    listed.write_text("".join(f"_{name}\n" for name in names))
+    listed.write_text("".join(f"_{name}\n" for name in _names()))
     return [f"-Wl,-exported_symbols_list,{listed}", "-Wl,-dead_strip", f"-Wl,-install_name,@rpath/{WHOLE.name}"]
+
+
+def _names() -> list[str]:
+    """The functions of the interface."""
+    return [line.strip(" ;") for line in EXPORTS.read_text().splitlines() if line.strip().startswith("mvprune_")]
 
 
 def _link(command: list[str], library: Path, folder: str) -> None:
@@ -126,7 +176,7 @@ def _units(machine: str) -> Iterator[list[str]]:
 
     Instructions beyond a set's flags are enabled in the source, function by function.
     """
-    for name in ("api.cpp", "decoder_api.cpp", "masked_api.cpp", "pool.cpp"):
+    for name in ("api.cpp", "decoder_api.cpp", "masked_api.cpp", "pool_alone.cpp" if machine == _WASM else "pool.cpp"):
         yield ["-c", str(KERNEL / name)]
     sets: dict[str, tuple[str, ...]] = {"kBaseline": ()}
     dots: dict[str, tuple[str, ...]] = {}
@@ -151,4 +201,7 @@ def _run(command: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    build(whole=WHOLE)
+    if sys.argv[1:] == ["web"]:
+        build_web()
+    else:
+        build(whole=WHOLE)

@@ -61,6 +61,7 @@ EXEMPT: tuple[Exempt, ...] = (
     *_all("docs/native.md", "make setup has run it", "python client/native/build.py"),
     *_all("docs/native.md", "tests/unit/native/library/test_examples.py runs it", "python client/native/archive"),
     *_all("docs/native.md", "tests/unit/native/library/test_examples.py runs it", "tar ", "PKG_CONFIG_PATH"),
+    *_all("docs/web.md", "tests/unit/web compiles it, where ziglang is installed", "pip install ziglang", "make web"),
     *_all("docs/api.md", "signatures; tests/unit/project/test_api_reference.py compares them", ""),
     *_all("contributing/executor.md", "tests/unit/service/executors/test_add_an_executor.py runs it", "from "),
     *_all("contributing/method.md", "tests/unit/core/methods/test_add_a_method.py runs it", "from "),
