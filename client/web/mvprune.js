@@ -125,14 +125,14 @@ class Library {
   }
 
   encode(model, texts, promptName, dimensions) {
+    if (texts.some((text) => text.includes("\0"))) throw new Error("a text must not contain the character U+0000");
+    if (!texts.length) return [];
     return this.#scoped((scope) => {
-      const all = texts.map((text) => scope.text(text));
-      const addresses = scope.bytes(new Uint8Array(Uint32Array.from(all, ({ at }) => at).buffer));
-      const sizes = scope.bytes(new Uint8Array(Uint32Array.from(all, ({ bytes }) => bytes).buffer));
+      const addresses = scope.bytes(new Uint8Array(Uint32Array.from(texts, (text) => scope.text(text).at).buffer));
       const prompt = promptName === undefined ? 0 : scope.text(promptName).at;
       const given = scope.take(TEXTS_BYTES);
       const view = new DataView(this.exports.memory.buffer, given, TEXTS_BYTES);
-      [TEXTS_BYTES, addresses, sizes].forEach((value, i) => view.setUint32(4 * i, value, true));
+      [TEXTS_BYTES, addresses, 0].forEach((value, i) => view.setUint32(4 * i, value, true));
       view.setBigInt64(16, BigInt(texts.length), true);
       view.setUint32(24, prompt, true);
       view.setBigInt64(32, BigInt(dimensions), true);
