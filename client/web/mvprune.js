@@ -1,8 +1,8 @@
 // Opens an artifact of mvprune, and answers with it. The work is done by the C interface in mvprune.wasm: mvprune.h.
 
 const HEADERS = { cache: "default" };
-/** Files of an artifact that no answer needs. */
-const UNREAD = new Set(["history.json", "vocab.json"]);
+/** The files of an artifact that the library reads; what else a manifest names is not fetched. */
+const READ = new Set(["config.json", "weights.safetensors", "tokenizer.json", "tokenizer_config.json"]);
 /** sizeof(mvprune_texts) and sizeof(mvprune_file), where pointers have 4 bytes. */
 const TEXTS_BYTES = 40;
 const FILE_BYTES = 12;
@@ -203,7 +203,7 @@ function wanted(bytes) {
     files = undefined;
   }
   if (!Array.isArray(files)) throw new Error("manifest.json is not the manifest of an artifact");
-  return files.filter(({ path }) => /\.(json|safetensors)$/.test(path) && !UNREAD.has(path));
+  return files.filter(({ path }) => READ.has(path));
 }
 
 /** Adds up the bytes of all files for a caller who wants to know. */
