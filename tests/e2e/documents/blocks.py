@@ -13,7 +13,15 @@ from typing import Any
 ROOT = Path(__file__).parents[3]
 RUN = ("sh", "console", "python")
 SHOWN = "text"  # the output of the block before it
-DATA = ("json", "yaml", "toml", "proto", "mermaid")  # other tests read them; yaml with a name at its top is a file
+DATA = (
+    "json",
+    "yaml",
+    "toml",
+    "proto",
+    "mermaid",
+    "c",
+    "html",
+)  # for other tests; yaml with a name at its top is a file
 
 _FENCED = re.compile(r"^( *)```(\S*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^\$ ((?:[ \t]#[^\n]*|[^\n'\\]|\\[\s\S]|'[^']*')*)\n", re.MULTILINE)

@@ -17,6 +17,7 @@ void append_number(std::string& text, double value) {
   char digits[32];
   std::snprintf(digits, sizeof digits, "%.17g", value);
   text += digits;
+  if (text.find_first_of(".en", text.size() - std::strlen(digits)) == std::string::npos) text += ".0";
 }
 
 void append_text(std::string& out, const std::string& text) {

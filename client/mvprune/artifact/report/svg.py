@@ -12,6 +12,7 @@ from html import escape
 
 WIDTH, HEIGHT = 440, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 26, 40
+_HALF_CHARACTER = 4.2  # of a tick's text, in a wide font
 INNER_WIDTH, INNER_HEIGHT = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -208,8 +209,9 @@ class Plot:
         bottom, right = _TOP + INNER_HEIGHT, _LEFT + INNER_WIDTH
         parts = [f'<path class="axis" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>']
         for value in self._x.ticks():
-            place = _number(_LEFT + self.x(value))
-            parts.append(_text(place, bottom + 15, self._x.tick_text(value), 'class="tick" text-anchor="middle"'))
+            text = self._x.tick_text(value)
+            place = min(_LEFT + self.x(value), WIDTH - len(text) * _HALF_CHARACTER)  # all of it is within the picture
+            parts.append(_text(_number(place), bottom + 15, text, 'class="tick" text-anchor="middle"'))
         for value in self._y.ticks():
             height = _TOP + self.y(value)
             parts.append(f'<path class="axis" opacity=".5" d="M{_LEFT} {_number(height)}H{right}"/>')

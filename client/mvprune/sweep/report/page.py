@@ -45,7 +45,7 @@ code{background:var(--panel);padding:2px 5px;border-radius:4px}
 .by nav a[aria-current]{background:var(--text);color:var(--back)}
 .by nav a:hover{border-color:var(--text)}
 .tiles b{font-size:1.25rem}
-.wide td,.wide th{padding-right:14px;overflow-wrap:normal}
+.wide td,.wide th{padding-right:9px;overflow-wrap:normal}
 .wide th,.wide td.n{white-space:nowrap}
 .data table{font-size:.87rem}
 .data th:not(.n){white-space:normal}
