@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from mvprune.artifact.errors import ArtifactError
+from mvprune.common.threads import cores
 from mvprune.data.hypotheses import Hypotheses
 from mvprune.data.textfiles import DataError
 from mvprune.infer import _library
@@ -63,7 +64,7 @@ def load(
         asked = json.dumps({"labels": hypotheses.labels, "template": hypotheses.template})
     try:
         handle = _library.open_model(os.fsencode(directory), activations, asked)
-        return Model(handle, threads or len(os.sched_getaffinity(0)))
+        return Model(handle, threads or cores())
     except _library.Refused as refused:
         if refused.status == _library.UNSUPPORTED:
             remedy = "pip install 'mvprune[runtime]' brings mvprune.load, which takes it"

@@ -18,7 +18,7 @@ from mvprune.cli.shared.local import refusals
 from mvprune.cli.shared.output import print_data
 from mvprune.cli.shared.text import clean
 from mvprune.cli.shared.types import memory, positive_number, seconds
-from mvprune.common.threads import SPIN
+from mvprune.common.threads import SPIN, cores
 from mvprune.common.units import percent
 from mvprune.infer import Unsupported
 from mvprune.serving.engine import Engine, native_engine
@@ -118,7 +118,7 @@ def _engine(args: argparse.Namespace, folder: Path) -> Engine:
     given = hypotheses_of(args)
     reason = "it has a base model" if args.base else "--runtime dense" if args.runtime == "dense" else ""
     if not reason:
-        threads = args.threads or max(1, len(os.sched_getaffinity(0)) // args.workers)
+        threads = args.threads or max(1, cores() // args.workers)
         try:
             engine = native_engine(folder, threads=threads, activations=args.activations, hypotheses=given)
         except Unsupported as error:
