@@ -117,8 +117,6 @@ class Model:
         if isinstance(inputs, str):
             raise TypeError("inputs must be a list, got one text; give [text]")
         named = [{self.fields[0].name: one} if isinstance(one, str) else dict(one) for one in inputs]
-        if not named:
-            return []
         # Lone surrogates, which no file has, are read as what stands for no character.
         asked = json.dumps(named, ensure_ascii=False).encode("utf-8", "replace")
         try:

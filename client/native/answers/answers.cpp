@@ -240,6 +240,7 @@ Result<std::vector<Answers::Input>> Answers::read(const Json& inputs) const {
 Result<std::string> Answers::answer(const Json& given, const Network& network) const {
   const auto inputs = read(given);
   if (!inputs) return inputs.error();
+  if (inputs->empty()) return std::string("[]");
   switch (task_->kind) {
     case Kind::kQuestionAnswering:
       return spans(*inputs, network);

@@ -149,6 +149,7 @@ def test_what_is_wrong_is_said(artifact: Artifact, tmp_path: Path) -> None:
         with pytest.raises(TypeError, match=r"give \[text\]"):
             model.predict("a")
         assert model.predict([]) == []
+        assert model._handle.predict(b"[]", 1) == b"[]"
     with pytest.raises(ValueError, match="closed"):
         model.predict([{"text": "a", "text_pair": "b"}])
     with pytest.raises(infer.Unsupported, match=r"got BertForMaskedLM.* pip install 'mvprune\[runtime\]'"):
