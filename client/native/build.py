@@ -1,4 +1,4 @@
-"""Builds the native libraries with the system's C++ compiler. Needs Python alone: the build hook runs it, you can too.
+"""Builds the native libraries with the system's C++ compiler. Needs only Python: the build hook runs it; so can you.
 
 python client/native/build.py
 python client/native/build.py web

@@ -109,7 +109,7 @@ class Model:
         """The answer to each input, as `mvpctl serve` gives it; docs/serve.md has a table.
 
         Args:
-            inputs: texts by the names of `fields`; a text alone is the first field.
+            inputs: texts by the names of `fields`; a plain text is the first field.
 
         Raises:
             DataError: an input lacks a field or has one that there is not, or the tokenizer leaves nothing of a text.

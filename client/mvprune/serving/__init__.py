@@ -3,5 +3,5 @@
     with listen("127.0.0.1", 8080) as socket:
         run(application(predictor, description, Limits()), socket)
 
-Needs `mvprune[serve]`. What answers is any `Predictor`; that of artifacts is in mvprune_core.prediction.
+Needs `mvprune[serve]`. What answers is any `Predictor`; an artifact's is that of an `Engine`.
 """

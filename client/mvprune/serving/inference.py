@@ -41,6 +41,8 @@ def routes(
         is_ready: whether it answers.
     """
 
+    outputs: list[dict[str, Any]] = []
+
     def check(request: Request) -> None:
         given, version = request.path_params["model"], request.path_params.get("version", _VERSION)
         if given != model or version != _VERSION:
@@ -59,11 +61,12 @@ def routes(
 
     async def metadata(request: Request) -> JSONResponse:
         check(request)
-        sample = await answer([{field.name: "a" for field in fields if field.required}])
-        outputs = [
-            {"name": one["name"], "datatype": one["datatype"], "shape": [-1, *one["shape"][1:]]}
-            for one in _tensors(sample)
-        ]
+        if not outputs:  # known from an answer
+            sample = await answer([{field.name: "a" for field in fields if field.required}])
+            outputs.extend(
+                {"name": one["name"], "datatype": one["datatype"], "shape": [-1, *one["shape"][1:]]}
+                for one in _tensors(sample)
+            )
         inputs = [{"name": field.name, "datatype": "BYTES", "shape": [-1]} for field in fields]
         named = {"name": model, "versions": [_VERSION], "platform": "mvprune"}
         return JSONResponse(named | {"inputs": inputs, "outputs": outputs})

@@ -16,8 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable of prometheus_client; it must be set before that is imported."""
+from mvprune.serving.workers import FOLDER
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _INPUTS = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -16,18 +16,19 @@ log = logging.getLogger(__name__)
 _MOST_ENDS = 5
 """Workers that may end by themselves, for each worker, within `_SPAN`: more, and the server ends."""
 _SPAN = 60.0  # seconds
-_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable of prometheus_client; it must be set before that is imported."""
 
 
 @contextmanager
 def shared_metrics() -> Iterator[None]:
     """A context in which what workers count is added up. It must be open before the application is imported."""
     with tempfile.TemporaryDirectory(prefix="mvpctl-metrics-") as folder:
-        os.environ[_FOLDER] = folder
+        os.environ[FOLDER] = folder
         try:
             yield
         finally:
-            del os.environ[_FOLDER]
+            del os.environ[FOLDER]
 
 
 class WorkersEnded(Exception):

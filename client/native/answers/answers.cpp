@@ -24,21 +24,6 @@ const Json* at(const Json& json, std::initializer_list<std::string_view> path) {
   return found;
 }
 
-// The names of the classes in the order of their numbers, which need not be those from 0.
-std::vector<std::string> labels_of(const Json& config) {
-  const Json* given = config.find("id2label");
-  if (!given || !given->members()) return {"LABEL_0", "LABEL_1"};
-  std::vector<std::pair<int64_t, std::string>> found;
-  for (const JsonMember& member : *given->members()) {
-    const auto number = Json::parse(member.name);
-    if (number && number->whole() && member.value.text()) found.emplace_back(*number->whole(), *member.value.text());
-  }
-  std::sort(found.begin(), found.end());
-  std::vector<std::string> labels;
-  for (auto& [_, label] : found) labels.push_back(std::move(label));
-  return labels;
-}
-
 Result<std::vector<double>> thresholds_of(const Json& config, size_t labels) {
   std::vector<double> found(labels, 0.5);
   const Json* given = config.find("label_thresholds");
@@ -177,8 +162,8 @@ Result<Answers> Answers::open(const Artifact& artifact, const Model& model, cons
   const int64_t trained = given ? given->whole().value_or(0) : 0, longest = model.texts().longest();
   made.max_length_ = trained > 0 ? trained : task->max_length;
   if (longest > 0) made.max_length_ = std::min(made.max_length_, longest);
-  made.labels_ = labels_of(*config);
-  if (made.labels_.empty()) return Error{"config.json: id2label must have a class"};
+  made.labels_ = model.config().labels;
+  if (made.labels_.empty()) made.labels_ = {"LABEL_0", "LABEL_1"};  // what a config without names means
   const Json* problem = config->find("problem_type");
   made.is_probability_ =
       made.labels_.size() == 1 && !(problem && problem->text() && *problem->text() == "regression");

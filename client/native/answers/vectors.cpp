@@ -1,25 +1,11 @@
 // The vectors of texts.
 
 #include <algorithm>
-#include <cmath>
 
 #include "answers.h"
 #include "writing.h"
 
 namespace mvprune::answers {
-namespace {
-
-constexpr float kSmallest = 1e-12f;  // of a length that vectors are divided by, as torch's normalize has it
-
-void normalize(float* vector, int64_t width) {
-  double sum = 0;
-  for (int64_t i = 0; i < width; ++i) sum += static_cast<double>(vector[i]) * vector[i];
-  const float length = std::max(static_cast<float>(std::sqrt(sum)), kSmallest);
-  for (int64_t i = 0; i < width; ++i) vector[i] /= length;
-}
-
-}  // namespace
-
 Result<Encoding> Answers::with_prompt(std::string_view text, const std::string& name) const {
   const std::string* prompt = texts_->prompt(name);
   if (!prompt) return Error{"prompt_name must be one of the model's prompts, got " + name, Code::kArgument};
@@ -47,7 +33,7 @@ Result<Answer> Answers::vectors(const std::vector<std::string_view>& texts, cons
   for (int64_t row = 0; row < found->rows; ++row) {
     float* vector = found->values.data() + row * dimensions;  // what is before it has been read
     std::copy_n(found->values.data() + row * width, dimensions, vector);
-    if (model_->config().normalizes) normalize(vector, dimensions);
+    if (model_->config().normalizes) scale_to_one(vector, dimensions);
   }
   found->values.resize(static_cast<size_t>(found->rows * dimensions));
   found->columns = dimensions;

@@ -33,13 +33,6 @@ void take_most(const float* states, const Ids& ids, int64_t first, int64_t lengt
   }
 }
 
-void scale_to_one(float* values, int64_t count) {
-  double squares = 0;
-  for (int64_t i = 0; i < count; ++i) squares += static_cast<double>(values[i]) * values[i];
-  const double length = std::max(std::sqrt(squares), 1e-12);
-  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(values[i] / length);
-}
-
 Result<std::vector<float>> product_of(const Affine& affine, Activation activation, const std::vector<float>& x, int64_t rows, int32_t threads) {
   std::vector<float> y(static_cast<size_t>(rows * affine.weight->rows()));
   const Product product = affine.product(activation, y.data());
@@ -48,6 +41,13 @@ Result<std::vector<float>> product_of(const Affine& affine, Activation activatio
 }
 
 }  // namespace
+
+void scale_to_one(float* values, int64_t count) {
+  double squares = 0;
+  for (int64_t i = 0; i < count; ++i) squares += static_cast<double>(values[i]) * values[i];
+  const double length = std::max(std::sqrt(squares), 1e-12);
+  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(values[i] / length);
+}
 
 Result<std::unique_ptr<Model>> Model::open(const Source& source, Activations activations) {
   if (!instruction_set()) return Error{"MVPRUNE_KERNEL must be an instruction set of this machine; unset it", Code::kArgument};

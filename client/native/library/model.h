@@ -21,6 +21,9 @@ struct Answer {
   int64_t tokens = 0, features = 0;
 };
 
+// Divides a vector by its length.
+void scale_to_one(float* values, int64_t count);
+
 class Model {
  public:
   // The source is not read later.
