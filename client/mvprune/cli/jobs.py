@@ -12,13 +12,15 @@ from mvprune.cli.shared.filter import add_filter, filter_of
 from mvprune.cli.shared.gates import print_gates
 from mvprune.cli.shared.job_columns import OF_A_LIST, columns, print_jobs
 from mvprune.cli.shared.options import command_parser, connect, several_jobs_parser
-from mvprune.cli.shared.output import answer, job_with_result, print_job, print_result, print_table
+from mvprune.cli.shared.output import Form, answer, job_with_result, print_job, print_result, print_table
 from mvprune.cli.shared.several import Done, for_each
-from mvprune.cli.shared.types import positive_number
+from mvprune.cli.shared.types import label, positive_number
 from mvprune.client.display import COLUMNS, failure, transition
+from mvprune.client.models import JobChange
 from mvprune.common.units import timestamp
 
 if TYPE_CHECKING:
+    from mvprune.client.client import Client
     from mvprune.client.models import Attempt, JobEvent, JobRecord
 
 _LIST_EXAMPLE = """mvpctl list --state RUNNING --state QUEUED --label team=search
@@ -34,8 +36,12 @@ def get_command(argv: Sequence[str]) -> None:
     """Shows a job, and its result if it has one."""
     args = command_parser("get", "mvpctl get sst2-k3x9 -o json").parse_args(argv)
     with connect(args) as client:
-        job = client.get(args.job)
-        artifact = client.artifact(job.artifact) if job.artifact else None
+        _show(client, client.get(args.job), args.form)
+
+
+def _show(client: Client, job: JobRecord, form: Form) -> None:
+    """Shows a job, and its result if it has one."""
+    artifact = client.artifact(job.artifact) if job.artifact else None
 
     def text() -> None:
         print_job(job)
@@ -43,7 +49,7 @@ def get_command(argv: Sequence[str]) -> None:
             print_result(artifact)
         print_gates(job)
 
-    answer(args.form, job_with_result(job, artifact), [job.id], text)
+    answer(form, job_with_result(job, artifact), [job.id], text)
 
 
 def list_command(argv: Sequence[str]) -> None:
@@ -119,6 +125,38 @@ def _print_attempts(attempts: Sequence[Attempt]) -> None:
         for attempt in attempts
     ]
     print_table(["#", "STATE", "NODE", "CREATED (UTC)", "STARTED", "ENDED", "FAILURE"], rows, expendable=_TIMES)
+
+
+def update_command(argv: Sequence[str]) -> None:
+    """Changes what people call a job and write about it."""
+    example = "mvpctl update sst2-k3x9 --name 'first try' --label team=search --note 'the one to ship'"
+    details = "A job can be changed in any state. A comment is added to its events: see mvpctl events."
+    parser = command_parser("update", example, details)
+    parser.add_argument("--name", help="a name for people; '' removes it")
+    parser.add_argument(
+        "--label",
+        type=label,
+        action="append",
+        default=[],
+        dest="labels",
+        metavar="KEY=VALUE",
+        help="add a label, or change its value; may be repeated",
+    )
+    parser.add_argument(
+        "--remove-label", action="append", default=[], metavar="KEY", help="remove a label; may be repeated"
+    )
+    parser.add_argument("--note", metavar="TEXT", help="a note on the job, in place of the one it has; '' removes it")
+    parser.add_argument("--comment", default="", metavar="TEXT", help="a comment, for the audit trail")
+    args = parser.parse_args(argv)
+    change = JobChange(set_labels=dict(args.labels), remove_labels=args.remove_label, comment=args.comment)
+    if args.name is not None:
+        change["display_name"] = args.name
+    if args.note is not None:
+        change["note"] = args.note
+    if not any(change.values()) and args.name is None and args.note is None:
+        raise UsageError("one of --name, --label, --remove-label, --note, --comment is required", parser.prog)
+    with connect(args) as client:
+        _show(client, client.update(args.job, **change), args.form)
 
 
 def cancel_command(argv: Sequence[str]) -> ExitCode:

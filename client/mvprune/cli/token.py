@@ -11,12 +11,13 @@ from mvprune.cli.shared.options import command_parser, connect, subcommand
 from mvprune.cli.shared.output import answer, print_table
 from mvprune.cli.shared.text import clean
 from mvprune.cli.shared.types import duration, one_of
+from mvprune.client.names import job_name
 from mvprune.common.units import timestamp
 
 if TYPE_CHECKING:
     from mvprune.client.admin import NewToken, Token
 
-_HELP = """usage: mvpctl token create|list|revoke ...
+_HELP = """usage: mvpctl token create|list|revoke|share|whoami ...
 
 API tokens: what a server that listens beyond its own machine asks for. Clients find theirs in MVPRUNE_TOKEN, or in the
 file that --token-file names; on the server's own machine, mvpctl finds the operator's by itself.
@@ -24,13 +25,17 @@ file that --token-file names; on the server's own machine, mvpctl finds the oper
 example:
   mvpctl token create --project search --scope submit --ttl 30d
   mvpctl token list --project search
-  mvpctl token revoke token-k3h9x2m4qz --project search"""
+  mvpctl token revoke token-k3h9x2m4qz --project search
+  mvpctl token share sst2-k3x9 --ttl 7d
+  mvpctl token whoami"""
 _ALL = 'the project "-" stands for all: its tokens are operators\''
 
 
 def token_command(argv: Sequence[str]) -> int | None:
     """Runs one of the subcommands."""
-    return subcommand("token", _HELP, {"create": _create, "list": _list, "revoke": _revoke}, argv)
+    return subcommand(
+        "token", _HELP, {"create": _create, "list": _list, "revoke": _revoke, "share": _share, "whoami": _whoami}, argv
+    )
 
 
 def _create(argv: Sequence[str]) -> None:
@@ -53,9 +58,48 @@ def _create(argv: Sequence[str]) -> None:
 
 
 def _print_new(token: NewToken) -> None:
-    until = f"until {timestamp(token.expire_time)} UTC" if token.expire_time else "for ever"
-    print(f"{token.id}: {token.scope} in the project {token.project}, {until}. The secret:", file=sys.stderr)
+    where = token.resource or f"the project {token.project}"
+    print(clean(f"{token.id}: {token.scope} in {where}, {_until(token.expire_time)}. The secret:"), file=sys.stderr)
     print(clean(token.secret))
+
+
+def _until(time: datetime | None) -> str:
+    return f"until {timestamp(time)} UTC" if time else "for ever"
+
+
+def _share(argv: Sequence[str]) -> None:
+    details = (
+        "Creates a token that shows one job or one sweep, with its jobs and artifacts, and nothing else. It prints the "
+        "secret, which cannot be shown again; mvpctl token revoke ends it."
+    )
+    parser = command_parser(
+        "token share",
+        "mvpctl token share sst2-k3x9 --ttl 7d\n  mvpctl token share --sweep densities",
+        details,
+        job=False,
+    )
+    shared = parser.add_mutually_exclusive_group(required=True)
+    shared.add_argument("job", nargs="?", metavar="JOB", help="a job's id, or its name projects/P/jobs/J")
+    shared.add_argument("--sweep", metavar="SWEEP", help="a sweep's id")
+    parser.add_argument("--ttl", type=duration, metavar="TIME", help="at most 90d; default: 7d")
+    parser.add_argument("--name", default="", help="what it is for")
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        name = f"projects/{client.project}/sweeps/{args.sweep}" if args.sweep else job_name(args.job, client.project)
+        token = client.admin.share(name, ttl=args.ttl, display_name=args.name)
+    answer(args.form, token, [token.secret], lambda: _print_new(token))
+
+
+def _whoami(argv: Sequence[str]) -> None:
+    parser = command_parser(
+        "token whoami", "mvpctl token whoami", "Shows whose token this client sends, and what it may do.", job=False
+    )
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        caller = client.admin.caller()
+    where = caller.resource or ("all projects" if caller.project == "-" else f"the project {caller.project}")
+    text = f"{caller.id}: {caller.scope} in {where}, {_until(caller.expire_time)}"
+    answer(args.form, caller, [caller.id], lambda: print(clean(text)))
 
 
 def _list(argv: Sequence[str]) -> None:
@@ -75,8 +119,8 @@ def _print_tokens(tokens: Sequence[Token]) -> None:
         expired = token.expire_time is not None and token.expire_time <= now
         state = "revoked" if token.revoke_time else "expired" if expired else "good"
         times = [timestamp(time) for time in (token.create_time, token.expire_time, token.last_use_time)]
-        rows.append([token.id, token.scope, state, *times, token.creator, token.display_name])
-    print_table(["ID", "SCOPE", "STATE", "CREATED (UTC)", "EXPIRES", "LAST USED", "CREATOR", "NAME"], rows)
+        rows.append([token.id, token.scope, state, *times, token.creator, token.resource, token.display_name])
+    print_table(["ID", "SCOPE", "STATE", "CREATED (UTC)", "EXPIRES", "LAST USED", "CREATOR", "SHOWS", "NAME"], rows)
 
 
 def _revoke(argv: Sequence[str]) -> None:

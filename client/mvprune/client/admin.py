@@ -30,6 +30,7 @@ class Token:
     expire_time: datetime | None  # None: never
     revoke_time: datetime | None
     last_use_time: datetime | None  # to the minute
+    resource: str  # the job or sweep that it shows; "": all of the project
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,17 @@ class NewToken(Token):
     """A new token with its secret, which cannot be read again."""
 
     secret: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls, for the server."""
+
+    id: str  # of the API token; "local" if the server asks for none
+    project: str  # that it is valid for; "-": all
+    scope: str
+    expire_time: datetime | None  # None: never
+    resource: str  # the only job or sweep that it may see; "": all of the project
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,31 @@ class AsyncAdmin:
             request.ttl.FromNanoseconds(round(ttl * 1e9))
         answer = await self._transport.call(self._transport.admin.CreateToken, request, repeatable=False)
         return NewToken(**_token_fields(answer.token), secret=answer.secret)
+
+    async def share(self, name: str, *, ttl: float | None = None, display_name: str = "") -> NewToken:
+        """Creates a token that shows one job or one sweep, with its jobs and artifacts, and nothing else.
+
+        Args:
+            name: projects/P/jobs/J or projects/P/sweeps/S.
+            ttl: seconds until it expires, at most 90 days; None: 7 days.
+            display_name: what it is for.
+        """
+        request = admin_pb2.CreateShareRequest(name=name, display_name=display_name)
+        if ttl is not None:
+            request.ttl.FromNanoseconds(round(ttl * 1e9))
+        answer = await self._transport.call(self._transport.admin.CreateShare, request, repeatable=False)
+        return NewToken(**_token_fields(answer.token), secret=answer.secret)
+
+    async def caller(self) -> Caller:
+        """Returns who this client is, for the server."""
+        found = await self._transport.call(self._transport.admin.GetCaller, admin_pb2.GetCallerRequest())
+        return Caller(
+            id=found.id,
+            project=found.project,
+            scope=admin_pb2.Token.Scope.Name(found.scope).lower(),
+            expire_time=time_of(found, "expire_time"),
+            resource=found.resource,
+        )
 
     async def tokens(self, project: str) -> AsyncGenerator[Token, None]:
         """Iterates over the tokens of a project, newest first; "-": the operators' tokens."""
@@ -131,6 +168,7 @@ def _token_fields(token: admin_pb2.Token) -> dict[str, Any]:
         "display_name": token.display_name,
         "scope": admin_pb2.Token.Scope.Name(token.scope).lower(),
         "creator": token.creator,
+        "resource": token.resource,
         **{field: time_of(token, field) for field in ("create_time", "expire_time", "revoke_time", "last_use_time")},
     }
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mvprune.client import convert, watch
 from mvprune.client.exceptions import WaitTimeout
-from mvprune.client.models import AnyJob, Artifact, Attempt, JobEvent, JobRecord, JobUpdate, MetricPoint
+from mvprune.client.models import AnyJob, Artifact, Attempt, JobChange, JobEvent, JobRecord, JobUpdate, MetricPoint
 from mvprune.client.names import is_artifact, job_name
 from mvprune.client.pages import listed
 from mvprune.client.transport import DeadlinePassed, Transport, check_seconds
@@ -172,6 +172,12 @@ class Core(Generic[AnyJob, AnySweep]):
             async for piece in pieces:
                 yield piece
 
+    async def update(self, job: str | JobRecord, *, etag: str = "", **change: Unpack[JobChange]) -> AnyJob:
+        """Changes what people call a job and write about it, in any state; see `JobChange`. What is not given does not
+        change. With `etag`, raises Conflict if the job has changed."""
+        request = job_pb2.UpdateJobRequest(name=self._name(job), etag=etag, **change)
+        return await self._job(self._transport.jobs.UpdateJob, request, repeatable=not (request.comment or etag))
+
     async def cancel(self, job: str | JobRecord, reason: str = "", *, etag: str = "") -> AnyJob:
         """Cancels a job; a cancelled job does not change. With `etag`, raises Conflict if the job has changed."""
         request = job_pb2.CancelJobRequest(name=self._name(job), reason=reason, etag=etag)
@@ -213,11 +219,38 @@ class Core(Generic[AnyJob, AnySweep]):
         async for attempt in listed(self._transport, self._transport.jobs.ListAttempts, request, "attempts"):
             yield convert.attempt(attempt)
 
-    async def metrics(self, job: str | JobRecord) -> AsyncGenerator[MetricPoint, None]:
-        """Iterates over the recorded values in the order of their arrival."""
-        request = job_pb2.ListMetricsRequest(parent=self._name(job))
+    async def metrics(
+        self, job: str | JobRecord, *, metrics: Iterable[str] = (), after_step: int | None = None
+    ) -> AsyncGenerator[MetricPoint, None]:
+        """Iterates over the recorded values in the order of their arrival.
+
+        Args:
+            job: its id, its name, or itself.
+            metrics: names, at most 50; none: all.
+            after_step: skips the points up to this step.
+        """
+        request = job_pb2.ListMetricsRequest(parent=self._name(job), metrics=metrics, after_step=after_step)
         async for point in listed(self._transport, self._transport.jobs.ListMetrics, request, "points"):
             yield convert.metric(point)
+
+    async def curves(
+        self,
+        job: str | JobRecord,
+        *,
+        metrics: Iterable[str] = (),
+        after_step: int | None = None,
+        max_points: int = 300,
+    ) -> Mapping[str, tuple[MetricPoint, ...]]:
+        """Returns the recorded values of each metric, in the order of their steps. Of a step that several attempts
+        recorded, the newest attempt's. Where a metric has more than `max_points` (3 to 1,000), those are returned that
+        show the shape of its curve."""
+        request = job_pb2.ListMetricsRequest(
+            parent=self._name(job), metrics=metrics, after_step=after_step, max_points=max_points
+        )
+        found: dict[str, list[MetricPoint]] = {}
+        for point in (await self._transport.call(self._transport.jobs.ListMetrics, request)).points:
+            found.setdefault(point.metric, []).append(convert.metric(point))
+        return {name: tuple(points) for name, points in found.items()}
 
     async def artifact(self, job: str | JobRecord) -> Artifact:
         """Returns the artifact of a job, or the artifact with that name (projects/P/artifacts/SHA256).

@@ -60,6 +60,7 @@ def fields(job: JobRecord) -> list[tuple[str, str]]:
         ("priority", str(job.policy.priority or "")),
         ("attempt", str(job.attempt or "")),
         ("labels", labels(job)),
+        ("your note", job.note),
         ("creator", job.creator),
         ("created", f"{timestamp(job.create_time)} UTC, {age(job.create_time)} ago" if job.create_time else ""),
         ("expires", f"{timestamp(job.expire_time)} UTC, with its artifact" if job.expire_time else ""),

@@ -8,9 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvprune.client.models import JobRecord, JobUpdate
+from mvprune.client.models import JobChange, JobRecord, JobUpdate
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from mvprune.client.core import Core
 
 
@@ -52,6 +54,10 @@ class AsyncJob(JobRecord):
     ) -> Path:
         """Downloads the artifact: see `AsyncClient.download`."""
         return await self._server.download(self.name, directory, on_progress)
+
+    async def update(self, **change: Unpack[JobChange]) -> AsyncJob:
+        """Changes what people call the job and write about it: see `AsyncClient.update`."""
+        return await self._server.update(self.name, **change)
 
     async def cancel(self, reason: str = "") -> AsyncJob:
         """Cancels the job: see `AsyncClient.cancel`."""

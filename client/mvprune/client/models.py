@@ -5,11 +5,11 @@ Times are aware datetimes in UTC, durations are seconds, an unset message is Non
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
 from mvprune.sources.known_models import ModelSize
 from mvprune.spec.gate import GateResult
@@ -153,6 +153,7 @@ class JobRecord:
     sweep: str
     primary_metric: str
     estimate: JobEstimate | None
+    note: str
 
     @property
     def id(self) -> str:
@@ -192,6 +193,16 @@ class JobRecord:
         from mvprune.client import display
 
         return display.table(self)
+
+
+class JobChange(TypedDict, total=False):
+    """A change of what people call a job and write about it; see `Client.update`."""
+
+    display_name: str  # "" removes it
+    set_labels: Mapping[str, str]  # are added, or get another value
+    remove_labels: Sequence[str]  # keys; the job need not have them
+    note: str  # at most 4,000 characters, in several lines if need be; "" removes it
+    comment: str  # is added to the job's events
 
 
 AnyJob = TypeVar("AnyJob", bound=JobRecord)

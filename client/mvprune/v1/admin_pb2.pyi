@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Token(_message.Message):
-    __slots__ = ("name", "display_name", "scope", "create_time", "expire_time", "revoke_time", "last_use_time", "creator")
+    __slots__ = ("name", "display_name", "scope", "create_time", "expire_time", "revoke_time", "last_use_time", "creator", "resource")
     class Scope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SCOPE_UNSPECIFIED: _ClassVar[Token.Scope]
@@ -28,6 +28,7 @@ class Token(_message.Message):
     REVOKE_TIME_FIELD_NUMBER: _ClassVar[int]
     LAST_USE_TIME_FIELD_NUMBER: _ClassVar[int]
     CREATOR_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
     name: str
     display_name: str
     scope: Token.Scope
@@ -36,7 +37,22 @@ class Token(_message.Message):
     revoke_time: _timestamp_pb2.Timestamp
     last_use_time: _timestamp_pb2.Timestamp
     creator: str
-    def __init__(self, name: _Optional[str] = ..., display_name: _Optional[str] = ..., scope: _Optional[_Union[Token.Scope, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., revoke_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_use_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., creator: _Optional[str] = ...) -> None: ...
+    resource: str
+    def __init__(self, name: _Optional[str] = ..., display_name: _Optional[str] = ..., scope: _Optional[_Union[Token.Scope, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., revoke_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_use_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., creator: _Optional[str] = ..., resource: _Optional[str] = ...) -> None: ...
+
+class Caller(_message.Message):
+    __slots__ = ("id", "project", "scope", "expire_time", "resource")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    project: str
+    scope: Token.Scope
+    expire_time: _timestamp_pb2.Timestamp
+    resource: str
+    def __init__(self, id: _Optional[str] = ..., project: _Optional[str] = ..., scope: _Optional[_Union[Token.Scope, str]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., resource: _Optional[str] = ...) -> None: ...
 
 class Project(_message.Message):
     __slots__ = ("name", "max_queued_jobs", "max_running_gpus", "queued_jobs", "running_jobs", "running_gpus", "max_upload_bytes", "upload_bytes")
@@ -173,6 +189,20 @@ class RevokeTokenRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class CreateShareRequest(_message.Message):
+    __slots__ = ("name", "ttl", "display_name")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TTL_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    ttl: _duration_pb2.Duration
+    display_name: str
+    def __init__(self, name: _Optional[str] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., display_name: _Optional[str] = ...) -> None: ...
+
+class GetCallerRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ListProjectsRequest(_message.Message):
     __slots__ = ("page_size", "page_token")

@@ -30,6 +30,16 @@ class AdminServiceStub(object):
                 request_serializer=mvprune_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
                 response_deserializer=mvprune_dot_v1_dot_admin__pb2.Token.FromString,
                 )
+        self.CreateShare = channel.unary_unary(
+                '/mvprune.v1.AdminService/CreateShare',
+                request_serializer=mvprune_dot_v1_dot_admin__pb2.CreateShareRequest.SerializeToString,
+                response_deserializer=mvprune_dot_v1_dot_admin__pb2.CreateTokenResponse.FromString,
+                )
+        self.GetCaller = channel.unary_unary(
+                '/mvprune.v1.AdminService/GetCaller',
+                request_serializer=mvprune_dot_v1_dot_admin__pb2.GetCallerRequest.SerializeToString,
+                response_deserializer=mvprune_dot_v1_dot_admin__pb2.Caller.FromString,
+                )
         self.ListProjects = channel.unary_unary(
                 '/mvprune.v1.AdminService/ListProjects',
                 request_serializer=mvprune_dot_v1_dot_admin__pb2.ListProjectsRequest.SerializeToString,
@@ -67,6 +77,20 @@ class AdminServiceServicer(object):
 
     def RevokeToken(self, request, context):
         """Revokes a token for ever. Succeeds if it is revoked already.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateShare(self, request, context):
+        """Creates a token that shows one job or one sweep, with its jobs and artifacts, until it expires.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCaller(self, request, context):
+        """Returns who the caller is, for the server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,6 +134,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.RevokeToken,
                     request_deserializer=mvprune_dot_v1_dot_admin__pb2.RevokeTokenRequest.FromString,
                     response_serializer=mvprune_dot_v1_dot_admin__pb2.Token.SerializeToString,
+            ),
+            'CreateShare': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateShare,
+                    request_deserializer=mvprune_dot_v1_dot_admin__pb2.CreateShareRequest.FromString,
+                    response_serializer=mvprune_dot_v1_dot_admin__pb2.CreateTokenResponse.SerializeToString,
+            ),
+            'GetCaller': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCaller,
+                    request_deserializer=mvprune_dot_v1_dot_admin__pb2.GetCallerRequest.FromString,
+                    response_serializer=mvprune_dot_v1_dot_admin__pb2.Caller.SerializeToString,
             ),
             'ListProjects': grpc.unary_unary_rpc_method_handler(
                     servicer.ListProjects,
@@ -185,6 +219,40 @@ class AdminService(object):
         return grpc.experimental.unary_unary(request, target, '/mvprune.v1.AdminService/RevokeToken',
             mvprune_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
             mvprune_dot_v1_dot_admin__pb2.Token.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def CreateShare(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/mvprune.v1.AdminService/CreateShare',
+            mvprune_dot_v1_dot_admin__pb2.CreateShareRequest.SerializeToString,
+            mvprune_dot_v1_dot_admin__pb2.CreateTokenResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetCaller(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/mvprune.v1.AdminService/GetCaller',
+            mvprune_dot_v1_dot_admin__pb2.GetCallerRequest.SerializeToString,
+            mvprune_dot_v1_dot_admin__pb2.Caller.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -18,7 +18,7 @@ LOCAL: Selection
 GLOBAL: Selection
 
 class Job(_message.Message):
-    __slots__ = ("name", "uid", "display_name", "spec", "policy", "labels", "state", "state_reason", "progress", "attempt", "model_size", "artifact", "failure", "metrics", "creator", "gate_results", "create_time", "start_time", "end_time", "update_time", "etag", "expire_time", "notes", "sweep", "primary_metric", "estimate")
+    __slots__ = ("name", "uid", "display_name", "spec", "policy", "labels", "state", "state_reason", "progress", "attempt", "model_size", "artifact", "failure", "metrics", "creator", "gate_results", "create_time", "start_time", "end_time", "update_time", "etag", "expire_time", "notes", "sweep", "primary_metric", "estimate", "note")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Job.State]
@@ -79,6 +79,7 @@ class Job(_message.Message):
     SWEEP_FIELD_NUMBER: _ClassVar[int]
     PRIMARY_METRIC_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     name: str
     uid: str
     display_name: str
@@ -105,7 +106,8 @@ class Job(_message.Message):
     sweep: str
     primary_metric: str
     estimate: JobEstimate
-    def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., creator: _Optional[str] = ..., gate_results: _Optional[_Iterable[_Union[GateResult, _Mapping]]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., sweep: _Optional[str] = ..., primary_metric: _Optional[str] = ..., estimate: _Optional[_Union[JobEstimate, _Mapping]] = ...) -> None: ...
+    note: str
+    def __init__(self, name: _Optional[str] = ..., uid: _Optional[str] = ..., display_name: _Optional[str] = ..., spec: _Optional[_Union[CompressionSpec, _Mapping]] = ..., policy: _Optional[_Union[ExecutionPolicy, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[Job.State, str]] = ..., state_reason: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., attempt: _Optional[int] = ..., model_size: _Optional[_Union[ModelSize, _Mapping]] = ..., artifact: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., creator: _Optional[str] = ..., gate_results: _Optional[_Iterable[_Union[GateResult, _Mapping]]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., sweep: _Optional[str] = ..., primary_metric: _Optional[str] = ..., estimate: _Optional[_Union[JobEstimate, _Mapping]] = ..., note: _Optional[str] = ...) -> None: ...
 
 class JobEstimate(_message.Message):
     __slots__ = ("phases", "epochs", "runtime", "text")
@@ -949,6 +951,31 @@ class WatchJobResponse(_message.Message):
     done: bool
     def __init__(self, sequence: _Optional[int] = ..., job: _Optional[_Union[Job, _Mapping]] = ..., events: _Optional[_Iterable[_Union[JobEvent, _Mapping]]] = ..., done: bool = ...) -> None: ...
 
+class UpdateJobRequest(_message.Message):
+    __slots__ = ("name", "display_name", "set_labels", "remove_labels", "note", "comment", "etag")
+    class SetLabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    SET_LABELS_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_LABELS_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    COMMENT_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    display_name: str
+    set_labels: _containers.ScalarMap[str, str]
+    remove_labels: _containers.RepeatedScalarFieldContainer[str]
+    note: str
+    comment: str
+    etag: str
+    def __init__(self, name: _Optional[str] = ..., display_name: _Optional[str] = ..., set_labels: _Optional[_Mapping[str, str]] = ..., remove_labels: _Optional[_Iterable[str]] = ..., note: _Optional[str] = ..., comment: _Optional[str] = ..., etag: _Optional[str] = ...) -> None: ...
+
 class CancelJobRequest(_message.Message):
     __slots__ = ("name", "reason", "grace", "etag")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -1042,14 +1069,20 @@ class FollowLogsResponse(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ..., end: bool = ...) -> None: ...
 
 class ListMetricsRequest(_message.Message):
-    __slots__ = ("parent", "page_size", "page_token")
+    __slots__ = ("parent", "page_size", "page_token", "metrics", "after_step", "max_points")
     PARENT_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_STEP_FIELD_NUMBER: _ClassVar[int]
+    MAX_POINTS_FIELD_NUMBER: _ClassVar[int]
     parent: str
     page_size: int
     page_token: str
-    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    metrics: _containers.RepeatedScalarFieldContainer[str]
+    after_step: int
+    max_points: int
+    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., metrics: _Optional[_Iterable[str]] = ..., after_step: _Optional[int] = ..., max_points: _Optional[int] = ...) -> None: ...
 
 class ListMetricsResponse(_message.Message):
     __slots__ = ("points", "next_page_token")

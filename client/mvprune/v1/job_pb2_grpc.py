@@ -35,6 +35,11 @@ class JobServiceStub(object):
                 request_serializer=mvprune_dot_v1_dot_job__pb2.WatchJobRequest.SerializeToString,
                 response_deserializer=mvprune_dot_v1_dot_job__pb2.WatchJobResponse.FromString,
                 )
+        self.UpdateJob = channel.unary_unary(
+                '/mvprune.v1.JobService/UpdateJob',
+                request_serializer=mvprune_dot_v1_dot_job__pb2.UpdateJobRequest.SerializeToString,
+                response_deserializer=mvprune_dot_v1_dot_job__pb2.Job.FromString,
+                )
         self.CancelJob = channel.unary_unary(
                 '/mvprune.v1.JobService/CancelJob',
                 request_serializer=mvprune_dot_v1_dot_job__pb2.CancelJobRequest.SerializeToString,
@@ -104,6 +109,13 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateJob(self, request, context):
+        """Changes what people call a job and write about it, in any state.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CancelJob(self, request, context):
         """Asks for cancellation. Succeeds on CANCELLING and CANCELLED jobs too.
         """
@@ -147,7 +159,7 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListMetrics(self, request, context):
-        """Lists recorded metric points, in the order of their arrival.
+        """Lists recorded metric points, in the order of their arrival or, with max_points, as curves.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -175,6 +187,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.WatchJob,
                     request_deserializer=mvprune_dot_v1_dot_job__pb2.WatchJobRequest.FromString,
                     response_serializer=mvprune_dot_v1_dot_job__pb2.WatchJobResponse.SerializeToString,
+            ),
+            'UpdateJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateJob,
+                    request_deserializer=mvprune_dot_v1_dot_job__pb2.UpdateJobRequest.FromString,
+                    response_serializer=mvprune_dot_v1_dot_job__pb2.Job.SerializeToString,
             ),
             'CancelJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelJob,
@@ -287,6 +304,23 @@ class JobService(object):
         return grpc.experimental.unary_stream(request, target, '/mvprune.v1.JobService/WatchJob',
             mvprune_dot_v1_dot_job__pb2.WatchJobRequest.SerializeToString,
             mvprune_dot_v1_dot_job__pb2.WatchJobResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def UpdateJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/mvprune.v1.JobService/UpdateJob',
+            mvprune_dot_v1_dot_job__pb2.UpdateJobRequest.SerializeToString,
+            mvprune_dot_v1_dot_job__pb2.Job.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

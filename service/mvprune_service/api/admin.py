@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 from sqlalchemy.exc import IntegrityError
 
 from mvprune.common.identifiers import ID_RULE
@@ -18,13 +19,14 @@ from mvprune_service.api.access.principal import EVERY_PROJECT, Scope, current_p
 from mvprune_service.api.messages import mapping
 from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
-from mvprune_service.db import projects, tokens
+from mvprune_service.db import projects, shown, tokens
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.tables.server import TokenRow
 
 ServerStatus = Callable[[], Awaitable[admin_pb2.ServerStatus]]
 
-_SHORTEST_TTL, _LONGEST_TTL = 60, 3650 * 86_400
+_SHORTEST_TTL, _DAY = 60, 86_400  # seconds
+_LONGEST_TTL_DAYS, _SHARE_DAYS, _LONGEST_SHARE_DAYS = 3650, 7, 90
 _MOST = {"max_queued_jobs": 1_000_000, "max_running_gpus": 100_000, "max_upload_bytes": 1 << 50}
 
 
@@ -45,17 +47,8 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         name = ids.TokenName(_owner(request.parent), ids.new_token_id())
         if request.token.scope == admin_pb2.Token.SCOPE_UNSPECIFIED:
             raise invalid(Violation("token.scope", "must be READ, SUBMIT or ADMIN, got none"))
-        secret = new_secret(name.token)
-        row = await self._db.write(
-            tokens.create,
-            name,
-            secret_sha256=digest(secret),
-            scope=Scope(request.token.scope).name,
-            display_name=request.token.display_name,
-            creator=current_principal().id,
-            expire_us=self._expire_us(request),
-        )
-        return admin_pb2.CreateTokenResponse(token=_token(row), secret=secret)
+        expire_us = self._expire_us(request.ttl, _LONGEST_TTL_DAYS) if request.HasField("ttl") else None
+        return await self._new_token(name, Scope(request.token.scope), request.token.display_name, expire_us)
 
     async def ListTokens(
         self, request: admin_pb2.ListTokensRequest, context: grpc.aio.ServicerContext
@@ -77,6 +70,31 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             raise not_found(str(name))
         self._authenticator.forget()
         return _token(row)
+
+    async def CreateShare(
+        self, request: admin_pb2.CreateShareRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.CreateTokenResponse:
+        shared = ids.parse_job(request.name) or ids.parse_sweep(request.name)
+        if shared is None:
+            raise invalid(bad("name", request.name, "projects/PROJECT/jobs/JOB or projects/PROJECT/sweeps/SWEEP"))
+        ttl = request.ttl if request.HasField("ttl") else Duration(seconds=_SHARE_DAYS * _DAY)
+        expire_us = self._expire_us(ttl, _LONGEST_SHARE_DAYS)
+        if not await self._db.read(shown.is_there, shared):
+            raise not_found(request.name)
+        name = ids.TokenName(shared.project, ids.new_token_id())
+        return await self._new_token(name, Scope.READ, request.display_name, expire_us, request.name)
+
+    async def GetCaller(
+        self, request: admin_pb2.GetCallerRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.Caller:
+        caller = current_principal()
+        return admin_pb2.Caller(
+            id=caller.id,
+            project=caller.project,
+            scope=caller.scope.name,
+            expire_time=None if caller.expire_us is None else mapping.timestamp(caller.expire_us),
+            resource=caller.resource,
+        )
 
     async def ListProjects(
         self, request: admin_pb2.ListProjectsRequest, context: grpc.aio.ServicerContext
@@ -109,12 +127,26 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.ServerStatus:
         return await self._status()
 
-    def _expire_us(self, request: admin_pb2.CreateTokenRequest) -> int | None:
-        if not request.HasField("ttl"):
-            return None
-        seconds = request.ttl.seconds + request.ttl.nanos / 1e9
-        if not _SHORTEST_TTL <= seconds <= _LONGEST_TTL:
-            raise invalid(Violation("ttl", f"must be 1 min to 3650 days, got {seconds:g} s"))
+    async def _new_token(
+        self, name: ids.TokenName, scope: Scope, display_name: str, expire_us: int | None, resource: str | None = None
+    ) -> admin_pb2.CreateTokenResponse:
+        secret = new_secret(name.token)
+        row = await self._db.write(
+            tokens.create,
+            name,
+            secret_sha256=digest(secret),
+            scope=scope.name,
+            display_name=display_name,
+            creator=current_principal().id,
+            expire_us=expire_us,
+            resource=resource,
+        )
+        return admin_pb2.CreateTokenResponse(token=_token(row), secret=secret)
+
+    def _expire_us(self, ttl: Duration, most_days: int) -> int:
+        seconds = ttl.seconds + ttl.nanos / 1e9
+        if not _SHORTEST_TTL <= seconds <= most_days * _DAY:
+            raise invalid(Violation("ttl", f"must be 1 min to {most_days} days, got {seconds:g} s"))
         return self._clock() + math.ceil(seconds * SECOND)
 
 
@@ -133,6 +165,7 @@ def _token(row: TokenRow) -> admin_pb2.Token:
         scope=row.scope,
         create_time=mapping.timestamp(row.create_us),
         creator=row.creator,
+        resource=row.resource or "",
     )
     for field in ("expire", "revoke", "last_use"):
         time_us = getattr(row, f"{field}_us")

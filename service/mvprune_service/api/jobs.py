@@ -20,6 +20,8 @@ from mvprune_service.api.access.errors import (
     wrong_state,
 )
 from mvprune_service.api.access.principal import current_principal
+from mvprune_service.api.checks.names import MAX_LABELS
+from mvprune_service.api.checks.updates import read_change
 from mvprune_service.api.feeds import UNREAD, Feed, Feeds
 from mvprune_service.api.log_reader import LogReader
 from mvprune_service.api.messages import mapping
@@ -29,7 +31,7 @@ from mvprune_service.api.messages.pagination import make_page, page_size, read_n
 from mvprune_service.api.submissions import Submissions
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.clock import SECOND
-from mvprune_service.db import lifecycle, records
+from mvprune_service.db import lifecycle, records, updates
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.tables.jobs import JobRow
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, Command, IllegalTransition, transition
@@ -39,6 +41,8 @@ _DEFAULT_GRACE_US, _LONGEST_GRACE_US = 10 * SECOND, 3600 * SECOND
 _RECHECK_SECONDS = 10.0  # streams look again even if no change was announced
 _LOG_PIECE = 64 << 10  # bytes of a message
 _EVENTS = 200
+_METRICS = 50  # names in a request
+_POINTS = range(3, 1001)  # of a curve
 
 
 class JobServicer(job_pb2_grpc.JobServiceServicer):
@@ -98,6 +102,13 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         if not rows:
             raise not_found(name)  # deleted meanwhile
         return feed.page([mapping.event(row) for row in rows], after)
+
+    async def UpdateJob(self, request: job_pb2.UpdateJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
+        change, actor = read_change(request), current_principal().id
+        return await self._change(
+            request.name,
+            lambda tx, job: updates.update(tx, job, change, most_labels=MAX_LABELS, actor=actor, etag=request.etag),
+        )
 
     async def CancelJob(self, request: job_pb2.CancelJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
         grace_us = request.grace.ToMicroseconds() if request.HasField("grace") else _DEFAULT_GRACE_US
@@ -194,9 +205,13 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
     async def ListMetrics(
         self, request: job_pb2.ListMetricsRequest, context: grpc.aio.ServicerContext
     ) -> job_pb2.ListMetricsResponse:
-        job, size = await self._job(parse_job(request.parent, "parent")), page_size(request.page_size)
-        after = read_number(request.page_token)
-        rows = await self._db.read(records.metrics_of, job.uid, after, size + 1)
+        name, size = parse_job(request.parent, "parent"), page_size(request.page_size)
+        wanted, after = _wanted(request), read_number(request.page_token)
+        job = await self._job(name)
+        if request.max_points:
+            rows = await self._db.read(records.curves_of, job.uid, wanted, request.max_points)
+            return job_pb2.ListMetricsResponse(points=[mapping.metric(row) for row in rows])
+        rows = await self._db.read(records.metrics_of, job.uid, after, size + 1, wanted)
         points, token = make_page(rows, size, mapping.metric, lambda row: (row.id,))
         return job_pb2.ListMetricsResponse(points=points, next_page_token=token)
 
@@ -217,7 +232,23 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
 
         try:
             return mapping.job(await self._db.write(locked))
+        except updates.TooManyLabels as error:
+            raise invalid(bad("set_labels", error.count, f"at most {MAX_LABELS} labels of a job in all")) from None
         except lifecycle.EtagMismatch:
             raise etag_mismatch(name) from None
         except IllegalTransition as error:
             raise wrong_state(name, error.state, error.command, has_ended=error.state in TERMINAL) from None
+
+
+def _wanted(request: job_pb2.ListMetricsRequest) -> records.Wanted:
+    """The points that a request asks for. Raises ApiError."""
+    violations = []
+    if len(request.metrics) > _METRICS:
+        violations.append(bad("metrics", len(request.metrics), f"at most {_METRICS} names"))
+    if request.max_points and request.max_points not in _POINTS:
+        violations.append(bad("max_points", request.max_points, "3 to 1,000"))
+    if request.max_points and (request.page_size or request.page_token):
+        violations.append(Violation("max_points", "must be used without page_size and page_token"))
+    if violations:
+        raise invalid(*violations)
+    return records.Wanted(request.metrics, request.after_step if request.HasField("after_step") else None)

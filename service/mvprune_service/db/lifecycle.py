@@ -125,11 +125,7 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
         "last_sequence": 1,
     }
     job = _INSERT_JOB(tx.conn, row)
-    if new.labels:
-        labels = [
-            {"job_uid": uid, "key": key, "value": value, "project": new.project} for key, value in new.labels.items()
-        ]
-        tx.conn.execute(insert(LABELS), labels)
+    add_labels(tx, uid, new.project, new.labels)
     uses = {*references(new.spec).values(), new.base_upload} - {""}
     if uses:
         use_in_job(tx, uid, new.project, uses)
@@ -138,6 +134,13 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
     tx.new.add(uid)
     tx.after.append(partial(log.info, "created by %s", actor, extra={"about": logs.About(job, 0)}))
     return job
+
+
+def add_labels(tx: Tx, uid: str, project: str, labels: Mapping[str, str]) -> None:
+    """Makes a job's labels known to filters and orders. The job has none there."""
+    if labels:
+        rows = [{"job_uid": uid, "key": key, "value": value, "project": project} for key, value in labels.items()]
+        tx.conn.execute(insert(LABELS), rows)
 
 
 def remember_request(tx: Tx, job: JobRow, request_id: str, body_sha256: str) -> None:
@@ -155,7 +158,7 @@ def remember_request(tx: Tx, job: JobRow, request_id: str, body_sha256: str) -> 
 def cancel(tx: Tx, job: JobRow, *, reason: str, grace_us: int, actor: str, etag: str = "") -> JobRow:
     """Any live state → CANCELLING (QUEUED → CANCELLED). Raises EtagMismatch, and IllegalTransition for SUCCEEDED and
     FAILED."""
-    _check_etag(job, etag)
+    check_etag(job, etag)
     if transition(job.state, Command.CANCEL) is job.state:  # it was asked for before
         return job
     move(
@@ -169,13 +172,13 @@ def cancel(tx: Tx, job: JobRow, *, reason: str, grace_us: int, actor: str, etag:
         cancel_us=tx.now,
         state_reason="",
     )
-    return _reload(tx, job.uid)
+    return reload(tx, job.uid)
 
 
 def retry(tx: Tx, job: JobRow, *, actor: str, from_scratch: bool = False, etag: str = "") -> JobRow:
     """FAILED, CANCELLED → QUEUED, with all its attempts and its time to run again. Raises EtagMismatch,
     IllegalTransition."""
-    _check_etag(job, etag)
+    check_etag(job, etag)
     policy = job_pb2.ExecutionPolicy.FromString(job.policy)
     waits = waits_for_teacher(job.teacher_uid, job.teacher_sha256)
     move(
@@ -199,12 +202,12 @@ def retry(tx: Tx, job: JobRow, *, actor: str, from_scratch: bool = False, etag: 
     )
     if from_scratch:
         tx.conn.execute(delete(CHECKPOINTS).where(CHECKPOINTS.c.job_uid == job.uid))
-    return _reload(tx, job.uid)
+    return reload(tx, job.uid)
 
 
 def remove(tx: Tx, job: JobRow, *, etag: str = "") -> None:
     """Deletes a terminal job with its attempts, events, logs and metrics. Raises NotTerminal, EtagMismatch."""
-    _check_etag(job, etag)
+    check_etag(job, etag)
     if job.state not in TERMINAL:
         raise NotTerminal
     tx.conn.execute(delete(JOBS).where(JOBS.c.uid == job.uid))
@@ -299,7 +302,8 @@ def canonical(message: Any) -> bytes:
     return data
 
 
-def _check_etag(job: JobRow, etag: str) -> None:
+def check_etag(job: JobRow, etag: str) -> None:
+    """Raises EtagMismatch if a caller has read another version of the job; "" is any."""
     if etag and etag != str(job.version):
         raise EtagMismatch
 
@@ -327,5 +331,6 @@ def _event(
     _INSERT_EVENT(tx.conn, row)
 
 
-def _reload(tx: Tx, uid: str) -> JobRow:
+def reload(tx: Tx, uid: str) -> JobRow:
+    """The row of a job after its change."""
     return JobRow._make(tx.conn.execute(select(JOBS).where(JOBS.c.uid == uid)).one())

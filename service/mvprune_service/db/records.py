@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, literal, or_, select, tuple_
 
@@ -14,6 +15,7 @@ from mvprune_service.db.job_order import LabelOrder, Order
 from mvprune_service.db.tables.artifacts import ARTIFACTS, ArtifactRow
 from mvprune_service.db.tables.attempts import ATTEMPTS, METRICS, AttemptRow, Live, MetricRow
 from mvprune_service.db.tables.jobs import EVENTS, JOBS, REQUESTS, EventRow, JobRow, RequestRow
+from mvprune_service.domain.curves import thin
 from mvprune_service.domain.dispatch import DUE_ATTEMPT, DUE_JOB
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, JobState
 from mvprune_service.ids import ArtifactName, AttemptName, JobName
@@ -168,10 +170,37 @@ def add_metrics(tx: Tx, attempt: AttemptRow, points: Sequence[tuple[str, int, fl
         )
 
 
-def metrics_of(conn: Connection, job_uid: str, after: int, size: int) -> list[MetricRow]:
+class Wanted(NamedTuple):
+    """Which metric points: of these names (none: all), and of later steps only."""
+
+    metrics: Sequence[str]
+    after_step: int | None
+
+
+EVERY = Wanted((), None)
+
+
+def metrics_of(conn: Connection, job_uid: str, after: int, size: int, wanted: Wanted = EVERY) -> list[MetricRow]:
     """Metric points of a job, in the order of their arrival."""
-    found = select(METRICS).where(METRICS.c.job_uid == job_uid, METRICS.c.id > after)
+    found = _points(job_uid, wanted).where(METRICS.c.id > after)
     return fetch_all(conn, MetricRow, found.order_by(METRICS.c.id).limit(size))
+
+
+def curves_of(conn: Connection, job_uid: str, wanted: Wanted, most: int) -> list[MetricRow]:
+    """At most `most` points of each metric, by metric and step: of a step those of the newest attempt."""
+    found = _points(job_uid, wanted).order_by(METRICS.c.metric, METRICS.c.step, METRICS.c.attempt)
+    kept: list[MetricRow] = []
+    for _, rows in groupby(fetch_all(conn, MetricRow, found), lambda row: row.metric):
+        curve = list({row.step: row for row in rows}.values())
+        kept += [curve[at] for at in thin([(row.step, row.value) for row in curve], most)]
+    return kept
+
+
+def _points(job_uid: str, wanted: Wanted) -> Select[Any]:
+    found = select(METRICS).where(METRICS.c.job_uid == job_uid)
+    if wanted.metrics:
+        found = found.where(METRICS.c.metric.in_(wanted.metrics))
+    return found if wanted.after_step is None else found.where(METRICS.c.step > wanted.after_step)
 
 
 def _artifacts() -> Select[Any]:

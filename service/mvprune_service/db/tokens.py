@@ -22,6 +22,7 @@ def create(
     display_name: str,
     creator: str,
     expire_us: int | None,
+    resource: str | None = None,
 ) -> TokenRow:
     """A new token."""
     values = {
@@ -33,6 +34,7 @@ def create(
         "creator": creator,
         "create_us": tx.now,
         "expire_us": expire_us,
+        "resource": resource,
     }
     return _INSERT_TOKEN(tx.conn, values)
 

@@ -91,7 +91,7 @@ def test_commands_options_and_words_without_a_server(tmp_path: Path) -> None:
         "auto",
     ]
     assert set(tasks) == {name for name in TASKS if name.startswith("s")}
-    assert of_token == ["create", "list", "revoke"]
+    assert of_token == ["create", "list", "revoke", "share", "whoami"]
     assert scopes == ["read", "submit", "admin"]
     assert file == [f"{tmp_path}/train.tsv"]
     assert states == ["RUNNING"]

@@ -34,7 +34,10 @@ def test_a_model_that_the_server_does_not_have_is_said(fake: Fake, mvpctl: Mvpct
         ),
         (["export", "out", "onnx", "--too=onnx"], "the following arguments are required: --to; did you mean --to?"),
         (["watch", "j1", "--adress", "h:1"], "unrecognized arguments: --adress h:1; did you mean --address?"),
-        (["token", "craete"], "COMMAND must be one of create, list, revoke, got 'craete'; did you mean create?"),
+        (
+            ["token", "craete"],
+            "COMMAND must be one of create, list, revoke, share, whoami, got 'craete'; did you mean create?",
+        ),
     ],
 )
 def test_a_mistyped_word_of_a_command_line_gets_the_one_that_is_like_it(

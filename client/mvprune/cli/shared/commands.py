@@ -34,6 +34,7 @@ COMMANDS = {
     "logs": Command("Print a job's log.", "follow"),
     "events": Command("Show a job's audit trail.", "jobs"),
     "attempts": Command("Show a job's attempts.", "jobs"),
+    "update": Command("Change a job's name, labels and note, or comment on it.", "jobs"),
     "cancel": Command("Cancel jobs.", "jobs"),
     "retry": Command("Put failed or cancelled jobs back into the queue.", "jobs"),
     "delete": Command("Delete jobs that have ended; their artifacts are kept.", "jobs"),
@@ -52,7 +53,7 @@ COMMANDS = {
     "methods": Command("List the pruning methods and their options.", "catalog"),
     "config": Command("Show and change this client's settings.", "config"),
     "completion": Command("Print a script for shell completion.", "completion"),
-    "token": Command("Create, list and revoke API tokens.", "token"),
+    "token": Command("Create, list and revoke API tokens; share a job.", "token"),
     "project": Command("List projects, set their quotas.", "project"),
     "server": Command("Run the service.", "server", extra="all", package="sqlalchemy"),
 }

@@ -11,7 +11,7 @@ from mvprune.client.server import ServerStatus
 from mvprune.client.wire import iterate, run
 
 if TYPE_CHECKING:
-    from mvprune.client.admin import AsyncAdmin, NewToken, Project, Token
+    from mvprune.client.admin import AsyncAdmin, Caller, NewToken, Project, Token
 
 
 class Admin:
@@ -29,6 +29,20 @@ class Admin:
             ttl: seconds until it expires; None: never.
         """
         return run(self._core.create_token(project, scope, ttl=ttl, display_name=display_name))
+
+    def share(self, name: str, *, ttl: float | None = None, display_name: str = "") -> NewToken:
+        """Creates a token that shows one job or one sweep, with its jobs and artifacts, and nothing else.
+
+        Args:
+            name: projects/P/jobs/J or projects/P/sweeps/S.
+            ttl: seconds until it expires, at most 90 days; None: 7 days.
+            display_name: what it is for.
+        """
+        return run(self._core.share(name, ttl=ttl, display_name=display_name))
+
+    def caller(self) -> Caller:
+        """Returns who this client is, for the server."""
+        return run(self._core.caller())
 
     def tokens(self, project: str) -> Iterator[Token]:
         """Iterates over the tokens of a project, newest first; "-": the operators' tokens."""

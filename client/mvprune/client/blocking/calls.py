@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mvprune.client.models import Artifact, Attempt, JobEvent, JobRecord, JobUpdate, MetricPoint
+from mvprune.client.models import Artifact, Attempt, JobChange, JobEvent, JobRecord, JobUpdate, MetricPoint
 from mvprune.client.wire import iterate, run
 
 if TYPE_CHECKING:
@@ -110,6 +110,11 @@ class Calls:
         """Iterates over chunks of the current attempt's log; with `follow`, until the job has ended."""
         return iterate(self._core.logs(job, follow=follow))
 
+    def update(self, job: str | JobRecord, *, etag: str = "", **change: Unpack[JobChange]) -> Job:
+        """Changes what people call a job and write about it, in any state; see `JobChange`. What is not given does not
+        change. With `etag`, raises Conflict if the job has changed."""
+        return run(self._core.update(job, etag=etag, **change))
+
     def cancel(self, job: str | JobRecord, reason: str = "", *, etag: str = "") -> Job:
         """Cancels a job; a cancelled job does not change. With `etag`, raises Conflict if the job has changed."""
         return run(self._core.cancel(job, reason, etag=etag))
@@ -144,9 +149,25 @@ class Calls:
         """Iterates over the job's attempts, oldest first."""
         return iterate(self._core.attempts(job))
 
-    def metrics(self, job: str | JobRecord) -> Iterator[MetricPoint]:
-        """Iterates over the recorded values in the order of their arrival."""
-        return iterate(self._core.metrics(job))
+    def metrics(
+        self, job: str | JobRecord, *, metrics: Iterable[str] = (), after_step: int | None = None
+    ) -> Iterator[MetricPoint]:
+        """Iterates over the recorded values in the order of their arrival.
+
+        Args:
+            job: its id, its name, or itself.
+            metrics: names, at most 50; none: all.
+            after_step: skips the points up to this step.
+        """
+        return iterate(self._core.metrics(job, metrics=metrics, after_step=after_step))
+
+    def curves(
+        self, job: str | JobRecord, *, metrics: Iterable[str] = (), after_step: int | None = None, max_points: int = 300
+    ) -> Mapping[str, tuple[MetricPoint, ...]]:
+        """Returns the recorded values of each metric, in the order of their steps. Of a step that several attempts
+        recorded, the newest attempt's. Where a metric has more than `max_points` (3 to 1,000), those are returned that
+        show the shape of its curve."""
+        return run(self._core.curves(job, metrics=metrics, after_step=after_step, max_points=max_points))
 
     def artifact(self, job: str | JobRecord) -> Artifact:
         """Returns the artifact of a job, or the artifact with that name (projects/P/artifacts/SHA256).

@@ -10,10 +10,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvprune.client.models import JobRecord, JobUpdate
+from mvprune.client.models import JobChange, JobRecord, JobUpdate
 from mvprune.client.wire import iterate, run
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from mvprune.client.core import Core
 
 
@@ -48,6 +50,10 @@ class Job(JobRecord):
     def download(self, directory: str | PathLike[str], on_progress: Callable[[int, int], None] | None = None) -> Path:
         """Downloads the artifact: see `Client.download`."""
         return run(self._server.download(self.name, directory, on_progress))
+
+    def update(self, **change: Unpack[JobChange]) -> Job:
+        """Changes what people call the job and write about it: see `Client.update`."""
+        return run(self._server.update(self.name, **change))
 
     def cancel(self, reason: str = "") -> Job:
         """Cancels the job: see `Client.cancel`."""

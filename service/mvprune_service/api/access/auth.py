@@ -27,8 +27,9 @@ from mvprune_service.api.access.errors import ApiError
 from mvprune_service.api.access.limits import RateLimiter
 from mvprune_service.api.access.peers import KnownAddresses, Origin, given_with, host_of
 from mvprune_service.api.access.principal import EVERY_PROJECT, Principal, Scope
+from mvprune_service.api.access.rules import not_shown
 from mvprune_service.clock import SECOND, Clock, system_clock
-from mvprune_service.db import tokens
+from mvprune_service.db import shown, tokens
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.tables.server import TokenRow
 
@@ -95,7 +96,13 @@ class Authenticator:
             raise _unauthenticated("TOKEN_EXPIRED", f"the token {row.token_id} has expired")
         self._note_use(row, now)
         self._addresses.note(origin.peer())
-        return Principal(row.token_id, row.project, Scope[row.scope])
+        return Principal(row.token_id, row.project, Scope[row.scope], row.resource or "", row.create_us, row.expire_us)
+
+    async def check_shown(self, principal: Principal, name: str) -> None:
+        """Raises ApiError unless a token that is for one job or sweep shows what has this name."""
+        shared = ids.parse_job(principal.resource) or ids.parse_sweep(principal.resource)
+        if shared is None or not await self._db.read(shown.shows, shared, principal.since_us, name):
+            raise not_shown(principal)
 
     def forget(self) -> None:
         """Reads every token again: one has changed."""

@@ -26,7 +26,7 @@ from mvprune_service.api.access.inputs import check_request
 from mvprune_service.api.access.limits import RateLimiter
 from mvprune_service.api.access.peers import Origin, host_of
 from mvprune_service.api.access.principal import LOCAL, Principal, Scope, set_principal
-from mvprune_service.api.access.rules import RULES, Caller, authorise, owner_of, subject_of
+from mvprune_service.api.access.rules import RULES, Caller, authorise, name_in, owner_of, subject_of
 from mvprune_service.api.access.shares import Shares
 from mvprune_service.api.access.streams import Streams
 from mvprune_service.fair import OWNER
@@ -210,9 +210,12 @@ class Calls:
         if request is UNREADABLE or request is END:
             raise _unreadable()
         if principal is not None:
-            authorise(RULES[method], principal, request)
+            rule = RULES[method]
+            authorise(rule, principal, request)
+            if principal.resource and self._authenticator and (name := name_in(rule, request)):
+                await self._authenticator.check_shown(principal, name)
             set_principal(principal)
-            OWNER.set(subject_of(RULES[method], principal, request))
+            OWNER.set(subject_of(rule, principal, request))
             if readable and not is_piece and (units := request.ByteSize() // _UNIT_BYTES):
                 await self._spend(principal, units)
         if readable:

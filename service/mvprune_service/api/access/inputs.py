@@ -32,12 +32,17 @@ class Limit(NamedTuple):
     entries: int = 1000
     name: bool = False  # a name for people: only in Unicode's composed form (NFC)
     free: bool = False  # any text: it is cleaned where it is stored
+    lines: bool = False  # of several lines
     number: bool = False  # any number, also NaN and infinity: it is measured, not chosen
 
 
 _LIMITS = {  # where they differ from the defaults and the contract
     "mvprune.v1.Job.display_name": Limit(name=True),
     "mvprune.v1.Job.labels": Limit(name=True, entries=100),
+    "mvprune.v1.UpdateJobRequest.display_name": Limit(name=True),
+    "mvprune.v1.UpdateJobRequest.set_labels": Limit(name=True, entries=100),
+    "mvprune.v1.UpdateJobRequest.note": Limit(characters=4_000, lines=True),
+    "mvprune.v1.CreateShareRequest.display_name": Limit(characters=200, name=True),
     "mvprune.v1.Token.display_name": Limit(characters=200, name=True),
     "mvprune.v1.ListJobsRequest.page_token": Limit(characters=10_000),  # these may hold the path of a model
     "mvprune.v1.ListModelsRequest.page_token": Limit(characters=10_000),
@@ -125,8 +130,7 @@ def _is_short(values: Any, limit: Limit, path: Path, found: list[Violation]) -> 
 def _check_text(text: str, limit: Limit, path: Path, found: list[Violation]) -> None:
     if len(text) > limit.characters:
         description = f"must be at most {limit.characters} characters, got {len(text)}"
-    elif not limit.free and not text.isprintable():
-        hidden = next(one for one in text if not one.isprintable())
+    elif not limit.free and (hidden := _hidden(text, limit)):
         name = unicodedata.name(hidden, "a control character")
         description = f"must be printable characters and plain spaces, got U+{ord(hidden):04X} ({name})"
     elif limit.name and not unicodedata.is_normalized("NFC", text):
@@ -134,6 +138,12 @@ def _check_text(text: str, limit: Limit, path: Path, found: list[Violation]) -> 
     else:
         return
     found.append(Violation(_text(path), description))
+
+
+def _hidden(text: str, limit: Limit) -> str:
+    """The first character that hides or reorders text, "" if there is none."""
+    shown = text.replace("\n", "") if limit.lines else text
+    return "" if shown.isprintable() else next(one for one in shown if not one.isprintable())
 
 
 def _check_time(value: Any, path: Path, found: list[Violation]) -> None:

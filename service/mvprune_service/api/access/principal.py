@@ -25,11 +25,17 @@ class Principal:
         id: of the API token; "local" where the server asks for none.
         project: what it is bound to; "-" for an operator, who may use all projects.
         scope: what it may do there.
+        resource: the name of the only job or sweep that it may see; "": all of the project.
+        since_us: when its token was created.
+        expire_us: when it stops to be valid; None: never.
     """
 
     id: str
     project: str
     scope: Scope
+    resource: str = ""
+    since_us: int = 0
+    expire_us: int | None = None
 
     @property
     def is_operator(self) -> bool:

@@ -32,12 +32,14 @@ class Rule(NamedTuple):
         scope: what its token must allow.
         field: leads to the resource name in the request whose project must be the token's.
         is_costly: a request or an answer can have thousands of entries. A project has few of these calls at a time.
+        is_for_shares: a token that shows one job or sweep may call it too. Such a token may read that in any case.
     """
 
     caller: Caller
     scope: Scope = Scope.READ
     field: str = ""
     is_costly: bool = False
+    is_for_shares: bool = False
 
 
 def _of_project(scope: Scope, field: str) -> Rule:
@@ -58,6 +60,7 @@ _BY_SERVICE = {
         "GetJob": _of_project(Scope.READ, "name"),
         "ListJobs": _costly(Scope.READ, "parent"),
         "WatchJob": _of_project(Scope.READ, "name"),
+        "UpdateJob": _of_project(Scope.SUBMIT, "name"),
         "CancelJob": _of_project(Scope.SUBMIT, "name"),
         "RetryJob": _of_project(Scope.SUBMIT, "name"),
         "DeleteJob": _of_project(Scope.SUBMIT, "name"),
@@ -105,6 +108,8 @@ _BY_SERVICE = {
         "CreateToken": _of_project(Scope.ADMIN, "parent"),
         "ListTokens": _costly(Scope.ADMIN, "parent"),
         "RevokeToken": _of_project(Scope.ADMIN, "name"),
+        "CreateShare": _of_project(Scope.SUBMIT, "name"),
+        "GetCaller": Rule(Caller.ANY_TOKEN, is_for_shares=True),
         "ListProjects": Rule(Caller.OPERATOR, Scope.READ, is_costly=True),
         "UpdateProject": Rule(Caller.OPERATOR, Scope.ADMIN),
         "GetServerStatus": Rule(Caller.OPERATOR, Scope.READ),
@@ -151,6 +156,18 @@ def authorise(rule: Rule, principal: Principal, request: Any) -> None:
         raise _denied("SCOPE_NEEDED", f"this needs a token with the scope {needed}; yours has {has}")
     if rule.caller is Caller.TOKEN and not principal.is_operator and _project(request, rule.field) != principal.project:
         raise _denied("OTHER_PROJECT", f"your token is valid only for projects/{principal.project}")
+    if principal.resource and not (rule.field or rule.is_for_shares):
+        raise not_shown(principal)
+
+
+def name_in(rule: Rule, request: Any) -> str:
+    """The name of what a request is about, "" if it is about nothing in particular."""
+    return getattr(request, rule.field) if rule.field else ""
+
+
+def not_shown(principal: Principal) -> ApiError:
+    """The error of a caller whose token is for something else."""
+    return _denied("NOT_SHARED", f"your token shows only {principal.resource}")
 
 
 def owner_of(principal: Principal) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mvprune.artifact.masks import Inspect, inspect_mask
 from mvprune.common.excerpts import hidden
-from mvprune.common.identifiers import ID_PATTERN, ID_RULE, LABEL_KEY, LABEL_KEY_RULE
+from mvprune.common.identifiers import ID_PATTERN, ID_RULE
 from mvprune.data.loading import Columns, DataError, TaskFiles, find_task_files
 from mvprune.data.tasks import Task, UnknownTask, get_task
 from mvprune.data.textfiles import check_file, expanded_limit
@@ -28,13 +28,13 @@ from mvprune.sources.references import (
 )
 from mvprune.sources.schemes import shown as in_words
 from mvprune.sources.uploads import is_upload, parse
-from mvprune.spec.annotations import annotation
 from mvprune.spec.given import options_of
 from mvprune.v1 import job_pb2
 from mvprune_service.api.access.errors import Violation, bad
 from mvprune_service.api.checks.architectures import check_architecture
 from mvprune_service.api.checks.data_checks import SECONDS, DataChecks, Files, Problem
 from mvprune_service.api.checks.model_checks import ModelCheck, ModelChecks
+from mvprune_service.api.checks.names import check_labels, check_name
 from mvprune_service.api.checks.options import check_options, check_steps
 from mvprune_service.api.checks.policies import check_gates, check_policy, check_ranks, notes_on_cpus, notes_on_ranks
 from mvprune_service.api.checks.uploaded import Uploaded
@@ -47,8 +47,6 @@ from mvprune_service.executors.base import Capacity
 from mvprune_service.fair import SERVER
 
 MAX_CHECKED_BYTES = 256 << 20  # of a job's files together: the worker checks larger ones, a client waits for 30 s
-_LABELS = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["labels"])
-_NAME = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["display_name"])
 
 
 class Checker:
@@ -109,10 +107,11 @@ class Checker:
 
     def check(self) -> None:
         """Runs all checks. Reads the model's headers and the data files."""
-        spec, policy = self._job.spec, self._job.policy
+        job, spec, policy = self._job, self._job.spec, self._job.policy
         if self._job_id and not ID_PATTERN.fullmatch(self._job_id):
             self._bad("job_id", self._job_id, ID_RULE)
-        self._check_labels()
+        self.violations += check_name("job.display_name", job.display_name)
+        self.violations += check_labels("job.labels", job.labels)
         task = self._check_task(spec)
         self.size = self._check_model("job.spec.model", spec.model)
         self._check_data(task, spec)
@@ -203,18 +202,6 @@ class Checker:
 
     def _bad(self, field: str, given: object, rule: str) -> None:
         self.violations.append(bad(field, given, rule))
-
-    def _check_labels(self) -> None:
-        job = self._job
-        if len(job.display_name) > _NAME.max_length:
-            self._bad("job.display_name", len(job.display_name), f"at most {_NAME.max_length} characters")
-        if len(job.labels) > _LABELS.max_items:
-            self._bad("job.labels", len(job.labels), f"at most {_LABELS.max_items} labels")
-        for key, value in job.labels.items():
-            if not LABEL_KEY.fullmatch(key):
-                self._bad("job.labels", key, f"keys of {LABEL_KEY_RULE}")
-            if len(value) > _LABELS.max_length:
-                self._bad(f"job.labels.{key[:63]}", len(value), f"at most {_LABELS.max_length} characters")
 
     def _check_model(self, field: str, reference: str, inspect: Inspect = inspect_model) -> job_pb2.ModelSize | None:
         key = reference, inspect

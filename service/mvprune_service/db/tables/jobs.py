@@ -88,6 +88,7 @@ class JobColumns(TypedColumns):
     update_us: Named[int] = Column(BigInteger)
     version: Named[int] = Column(BigInteger)  # the etag
     last_sequence: Named[int] = Column(BigInteger)  # of its events
+    note: Named[str | None] = Column(Text)
 
 
 ORDERED = ("metric", "difference", "duration_us", "failure_reason")  # columns of jobs that are null until the end
@@ -182,6 +183,7 @@ class JobRow(NamedTuple):
     update_us: int
     version: int
     last_sequence: int
+    note: str | None
 
     @property
     def name(self) -> JobName:

@@ -22,6 +22,7 @@ class TokenColumns(TypedColumns):
     expire_us: Named[int | None] = Column(BigInteger)
     revoke_us: Named[int | None] = Column(BigInteger)
     last_use_us: Named[int | None] = Column(BigInteger)
+    resource: Named[str | None] = Column(Text)  # the only job or sweep that it shows
 
 
 TOKENS = Table(
@@ -46,6 +47,7 @@ class TokenRow(NamedTuple):
     expire_us: int | None
     revoke_us: int | None
     last_use_us: int | None
+    resource: str | None
 
 
 class ProjectColumns(TypedColumns):

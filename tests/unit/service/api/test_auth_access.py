@@ -34,7 +34,7 @@ _ATTEMPT = "projects/p/jobs/none/attempts/1"
 # The table that the server must obey, written down a second time: RPCs by the least that lets a caller in.
 LEAST = {
     "open": {"Check", "List", "Watch"},
-    "any token": {"ServerReflectionInfo", "ListModels", "ListTasks", "ListMethods"},
+    "any token": {"ServerReflectionInfo", "GetCaller", "ListModels", "ListTasks", "ListMethods"},
     "read": {
         *("GetJob", "ListJobs", "WatchJob", "ListJobEvents", "ListAttempts", "FollowLogs", "ListMetrics"),
         *("GetArtifact", "ListArtifacts", "GenerateDownloadUrls", "ReadFile"),
@@ -42,7 +42,7 @@ LEAST = {
         *("GetSweep", "ListSweeps", "WatchSweep", "ListSweepPoints", "ListSweepEvents"),
     },
     "submit": {
-        *("CreateJob", "CancelJob", "RetryJob", "DeleteJob"),
+        *("CreateJob", "UpdateJob", "CreateShare", "CancelJob", "RetryJob", "DeleteJob"),
         *("CreateUpload", "DeleteUpload", "GenerateChunkUrls", "CommitChunks", "PutChunk"),
         *("CreateSweep", "CancelSweep", "PauseSweep", "ResumeSweep", "RetrySweep", "ExtendSweep"),
         *("UpdateSweepPolicy", "DeleteSweep"),
@@ -193,6 +193,42 @@ async def test_every_rpc_by_every_caller_on_both_ports(server: Server) -> None:
                     wrong[method.name, role, "workers" if worker_port else "clients"] = found
     assert wrong == {}
     assert calls == 2 * len(METHODS) * (len(TOKENS) + 3) > 500
+
+
+async def test_a_share_shows_one_job_and_nothing_else(server: Server) -> None:
+    jobs = job_pb2_grpc.JobServiceStub(server.clients)
+    spec: Any = {"model": "bert-base-uncased", "task": "sst2", "movement": {}, "target_density": 0.1}
+    for job in ("shared", "other"):
+        request = job_pb2.CreateJobRequest(parent="projects/p", job_id=job, job={"spec": spec})
+        await jobs.CreateJob(request, metadata=server.metadata("submit"))
+    shared = "projects/p/jobs/shared"
+    made = await server.admin.CreateShare(admin_pb2.CreateShareRequest(name=shared), metadata=server.metadata("submit"))
+    server.headers["share"] = made.secret
+    assert made.token.resource == shared
+    assert made.token.expire_time.seconds - made.token.create_time.seconds == 7 * 86_400
+
+    shown = {"GetJob", "WatchJob", "ListJobEvents", "ListAttempts", "ListMetrics", "FollowLogs"}
+    for method in METHODS.values():
+        if method.name in LEAST["open"] | LEAST["attempt"]:
+            continue
+        for name in (shared, "projects/p/jobs/other", "projects/p/jobs/none", "projects/p"):
+            request = request_for(method)
+            for field in ("name", "parent", "attempt"):
+                if field in method.input_type.fields_by_name:
+                    setattr(request, field, f"{name}/attempts/-" if field == "attempt" else name)
+            found = await status_of(server.clients, method, request, server.metadata("share"))
+            is_shown = name == shared and method.name in shown
+            # What asks for another kind of thing may find that the name is none of its own.
+            of_job = method.name in shown or name != shared or method.name in LEAST["submit"] | LEAST["admin"]
+            if method.name == "GetCaller" or is_shown:
+                assert found is _S.OK, (method.name, name)
+            elif of_job:
+                assert found is _DENIED, (method.name, name)
+            else:
+                assert found in (_DENIED, _S.INVALID_ARGUMENT), (method.name, name)
+
+    caller = await server.admin.GetCaller(admin_pb2.GetCallerRequest(), metadata=server.metadata("share"))
+    assert (caller.resource, caller.project, caller.scope) == (shared, "p", admin_pb2.Token.READ)
 
 
 async def test_another_project_is_refused_alike_whether_or_not_a_thing_is_there(server: Server) -> None:

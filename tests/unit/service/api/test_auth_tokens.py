@@ -81,7 +81,8 @@ async def reason_of(authenticator: Authenticator, call: Call) -> str:
 
 async def test_a_token_is_who_it_was_made_for(db: Database, authenticator: Authenticator) -> None:
     name, secret = await make(db, "SUBMIT")
-    assert await authenticator.principal(Call(f"Bearer {secret}")) == Principal(name.token, "p", Scope.SUBMIT)
+    found = await authenticator.principal(Call(f"Bearer {secret}"))
+    assert found == Principal(name.token, "p", Scope.SUBMIT, since_us=found.since_us)
     assert await authenticator.principal(Call(f"bearer {secret}"))
     await authenticator.close()
     row = (await db.read(tokens.page, "p", None, 10))[0]

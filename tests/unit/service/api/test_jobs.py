@@ -23,7 +23,7 @@ from mvprune_service.api.jobs import JobServicer
 from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.changes import Changes
 from mvprune_service.clock import SECOND
-from mvprune_service.db import leases
+from mvprune_service.db import leases, records
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.quotas import QueueQuota
@@ -59,7 +59,8 @@ class Api:
 
     async def call(self, method: str, **request: Any) -> Any:
         kind = getattr(job_pb2, f"{method}Request")
-        return await getattr(self.servicer, method)(ParseDict({"name": "projects/p/jobs/a"} | request, kind()), None)
+        about = {} if "parent" in request else {"name": "projects/p/jobs/a"}
+        return await getattr(self.servicer, method)(ParseDict(about | request, kind()), None)
 
 
 @pytest.fixture
@@ -396,3 +397,70 @@ async def test_submits_wait_together_for_an_executor_that_does_not_answer(
         assert isinstance(refused, ApiError)
         assert [violation.field for violation in refused.violations] == ["job.policy.resources.cpus"]
     assert not asked.acquire(blocking=False)
+
+
+async def test_a_change_of_names_labels_and_note_is_an_event(api: Api) -> None:
+    job = await api.create(labels={"team": "search", "draft": ""})
+    changed = await api.call(
+        "UpdateJob",
+        displayName="first",
+        setLabels={"team": "ads", "stage": "1"},
+        removeLabels=["draft", "gone"],
+        note="two\nlines",
+        comment="agreed",
+        etag=job.etag,
+    )
+    assert (changed.display_name, dict(changed.labels)) == ("first", {"team": "ads", "stage": "1"})
+    assert (changed.note, changed.etag != job.etag) == ("two\nlines", True)
+    found = await api.call("ListJobs", parent="projects/p", filter='labels.team = "ads" AND NOT labels:draft')
+    assert [one.name for one in found.jobs] == [job.name]
+    events = (await api.call("ListJobEvents", parent=job.name)).events
+    assert (events[-1].type, dict(events[-1].details)) == (
+        "UPDATED",
+        {"display_name": "first", "labels": "stage=1, team=ads", "note": "two\nlines", "comment": "agreed"},
+    )
+
+    assert await api.call("UpdateJob", displayName="first") == changed, "nothing is new: there is no event"
+    emptied = await api.call("UpdateJob", displayName="", note="")
+    assert (emptied.display_name, emptied.note, dict(emptied.labels)) == ("", "", {"team": "ads", "stage": "1"})
+    with pytest.raises(ApiError) as refused:
+        await api.call("UpdateJob", note="x", etag=job.etag)
+    assert refused.value.code is grpc.StatusCode.ABORTED
+
+
+async def test_a_change_that_is_refused(api: Api) -> None:
+    await api.create(labels={f"l{index}": "" for index in range(30)})
+    for request, field in (
+        ({"setLabels": {"UPPER CASE": "x"}}, "set_labels"),
+        ({"setLabels": {"a": "x" * 257}}, "set_labels.a"),
+        ({"setLabels": {"a": ""}, "removeLabels": ["a"]}, "remove_labels"),
+        ({"setLabels": {"a": "", "b": "", "c": ""}}, "set_labels"),
+        ({"displayName": "x" * 201}, "display_name"),
+    ):
+        with pytest.raises(ApiError) as refused:
+            await api.call("UpdateJob", **request)
+        assert [violation.field for violation in refused.value.violations] == [field]
+
+
+async def test_metrics_by_name_after_a_step_and_as_curves(api: Api, db: Database, jobs: Jobs) -> None:
+    uid = await jobs.create("m")
+    await db.write(leases.schedule, uid, Reserved(1, 0, 0), executor="x", start_timeout_us=SECOND)
+    live = await jobs.live("m")
+    curve = [("loss", step, step / 10, 1) for step in range(40)]
+    rate = [("lr", step, 1.0, 1) for step in range(5)]
+    await db.write(records.add_metrics, live.attempt, curve + rate)
+
+    async def points(**request: Any) -> list[tuple[str, int]]:
+        name = str(live.job.name)
+        response = await api.call("ListMetrics", parent=name, **request)
+        return [(point.metric, point.step) for point in response.points]
+
+    assert await points(metrics=["lr"], afterStep=2) == [("lr", 3), ("lr", 4)]
+    curves = await points(maxPoints=5)
+    assert [one for one in curves if one[0] == "lr"] == [("lr", step) for step in range(5)]
+    loss = [step for name, step in curves if name == "loss"]
+    assert (len(loss), loss[0], loss[-1]) == (5, 0, 39)
+    for request in ({"maxPoints": 2}, {"maxPoints": 1001}, {"maxPoints": 5, "pageSize": 3}, {"metrics": ["m"] * 51}):
+        with pytest.raises(ApiError) as refused:
+            await points(**request)
+        assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT

@@ -65,6 +65,7 @@ def _job(uid: str, number: int) -> dict[str, Any]:
         "metric": 0.5 if job_state == "SUCCEEDED" else None,
         "difference": -0.25 if job_state == "SUCCEEDED" else None,
         "sweep_id": "s" if uid in ("queued", "succeeded") else None,
+        "note": "two\nlines" if uid == "failed" else None,
     }
 
 
