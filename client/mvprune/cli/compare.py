@@ -41,11 +41,16 @@ def compare_command(argv: Sequence[str]) -> None:
 def _print(found: Comparison) -> None:
     ones = found.artifacts
     columns = ["", *(one.name for one in ones)]
-    print_table(columns, [*_metrics(ones), *_counts(ones), *_densities(ones)], numbers=True)
+    print_table(columns, result_rows(ones), numbers=True)
     if found.options:
         print()
         rows = [[name, *(_word(value) for value in values)] for name, values in found.options.items()]
         print_table(["OPTION", *columns[1:]], rows, numbers=True)
+
+
+def result_rows(ones: Sequence[Compared]) -> list[list[str]]:
+    """What came out, a row each: its name, and a cell for each artifact."""
+    return [*_metrics(ones), *_counts(ones), *_densities(ones)]
 
 
 def _metrics(ones: Sequence[Compared]) -> list[list[str]]:

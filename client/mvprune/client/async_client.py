@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mvprune.client import endpoint
 from mvprune.client.core import Core
+from mvprune.client.endpoint import Endpoint
 from mvprune.client.job import AsyncJob
 from mvprune.client.transport import Transport
 from mvprune.client.wire import AsyncWire
@@ -44,8 +45,11 @@ class AsyncClient(Core[AsyncJob, "AsyncSweep"]):
         insecure: bool = False,
     ) -> None:
         found = endpoint.find(address, token=token, token_file=token_file, ca_cert=ca_cert, insecure=insecure)
-        self.address = found.address
-        transport = Transport(AsyncWire(found), found, timeout)
+        self._connect(found, project, timeout)
+
+    def _connect(self, server: Endpoint, project: str | None, timeout: float) -> None:
+        self.address = server.address
+        transport = Transport(AsyncWire(server), server, timeout)
         super().__init__(transport, endpoint.project(project), functools.partial(AsyncJob, calls=self), _sweep_class)
 
     async def __aenter__(self) -> AsyncClient:

@@ -53,8 +53,16 @@ def find(
     token_file: str | os.PathLike[str] | None = None,
     ca_cert: str | os.PathLike[str] | None = None,
     insecure: bool = False,
+    own_tokens: bool = True,
 ) -> Endpoint:
-    """The server that is meant. Raises InvalidArgument."""
+    """The server that is meant.
+
+    Args:
+        own_tokens: whether, without `token`, one of this process or of this machine's user is shown.
+
+    Raises:
+        InvalidArgument: a setting is malformed, or the token would be sent without TLS.
+    """
     local, file = _local_server(), contexts.load().current
     chosen = address or os.environ.get("MVPRUNE_ADDRESS")
     if chosen and _target(chosen) != _target(file.get("address", "")):
@@ -64,7 +72,8 @@ def find(
     target = _target(given)
     is_local = target == local.get("address")
     ca = ca_cert or os.environ.get("MVPRUNE_CA_CERT") or file.get("ca_cert") or (local.get("ca") if is_local else None)
-    secret = _token(token, token_file, file, _home() if is_local else None)
+    secret = _token(token, token_file, file, _home() if is_local else None) if own_tokens else token or ""
+    check_token(secret)
     tls = given.startswith(_TLS) or (is_local and bool(local.get("ca")))
     if ca_cert and not tls:
         raise bad_field("ca_cert", f"given, but {target} is spoken to without TLS; grpcs://{target} is for it")
@@ -147,7 +156,6 @@ def _token(
             found = decode_text((home / "operator-token").read_bytes()).strip()
         except (OSError, ValueError):
             found = ""
-    check_token(found)
     return found
 
 

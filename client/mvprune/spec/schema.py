@@ -34,7 +34,7 @@ def schema(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
         "description": "One job for `mvpctl submit -f`; the keys are the parameters of mvprune.Client.submit. "
         "With the section sweep, a sweep for `mvpctl sweep create -f`.",
         "type": "object",
-        "properties": {**{name: _property(one) for name, one in parameters.items()}, "sweep": _sweep()},
+        "properties": {**{name: property_of(one) for name, one in parameters.items()}, "sweep": _sweep()},
         "anyOf": [{"required": list(_REQUIRED)}, {"required": ["sweep"]}],
         "additionalProperties": False,
         "$defs": _definitions(),
@@ -62,7 +62,7 @@ def _sweep() -> dict[str, Any]:
             **{name: _axis(one) for name, one in AXES.items()},
             POINTS: {"description": "jobs beside the combinations", **cells},
             WITHOUT: {"description": "combinations that have all of these values are left out", **cells},
-            **{name: _property(one) for name, one in SETTINGS.items()},
+            **{name: property_of(one) for name, one in SETTINGS.items()},
         },
         "additionalProperties": False,
     }
@@ -75,6 +75,7 @@ def _axis(one: Parameter) -> dict[str, Any]:
     return {"anyOf": [values, *({"$ref": f"#/$defs/{form}"} for form in forms)]}
 
 
-def _property(one: Parameter) -> dict[str, Any]:
+def property_of(one: Parameter) -> dict[str, Any]:
+    """The JSON Schema of one value of a parameter."""
     words = {"enum": list(one.words)} if one.words else {}
     return {"description": one.description, **_TYPES[one.kind], **words}

@@ -42,6 +42,7 @@ EXEMPT: tuple[Exempt, ...] = (
     Exempt("README.md", "$ mvpctl submit", "what make demo prints; tests/unit/project/test_pictures.py compares it"),
     *_all("docs/install.md", PYPI, "pip ", "python3 -m venv", "server/bin/pip", "worker/bin/pip"),
     *_all("docs/push.md", PYPI, "pip "),
+    *_all("docs/mcp.md", PYPI, "pip "),
     *_all("docs/push.md", MLFLOW, "mvpctl push JOB --to mlflow", "mvpctl push out/ --to mlflow", "run = "),
     *_all("docs/deploy.md", ROOT_USER, "python3 -m venv", "install ", "systemctl"),
     *_all("docs/deploy.md", DOCKER, "version=", "build=", "$build", "cd deploy", "export MVPRUNE_VERSION"),

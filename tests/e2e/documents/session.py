@@ -18,7 +18,7 @@ from .blocks import Block, missing
 
 SECONDS = 200  # of one block: many times what it takes on an idle machine
 # Commands that run until Ctrl-C; a reader leaves them in another terminal.
-_STAYING = re.compile(r"^(mvpctl (?:serve|server start) (?:.*\\\n)*?[^\n&#]*?)[ \t]*(?:#.*)?$", re.MULTILINE)
+_STAYING = re.compile(r"^(mvpctl (?:serve|server start|mcp --http) (?:.*\\\n)*?[^\n&#]*?)[ \t]*(?:#.*)?$", re.MULTILINE)
 
 
 class Wrong(AssertionError):

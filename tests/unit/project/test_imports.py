@@ -57,6 +57,7 @@ LAYERS = (
     "publish",
     "hf",
     "cli",
+    "mcp",
 )
 
 # The rooms of the core: each may import those before it. What is beside them may import all.

@@ -47,6 +47,7 @@ COMMANDS = {
     "evaluate": Command("Evaluate an artifact on data, on this machine.", extra="worker", package="torch"),
     "benchmark": Command("Compare sparse inference with dense fp32 and int8 on this machine.", "benchmark"),
     "serve": Command("Serve an artifact's answers over HTTP.", extra="serve", package="uvicorn"),
+    "mcp": Command("Serve agents: the Model Context Protocol.", extra="mcp", package="mcp"),
     "push": Command("Publish an artifact to MLflow, or write a folder for the Hub.", "push"),
     "models": Command("List the models that the server knows.", "catalog"),
     "tasks": Command("List the tasks.", "catalog"),

@@ -86,8 +86,22 @@ def read(file: str, section: Section | None = None) -> list[JobDocument]:
         InvalidArgument: it cannot be read, or something is wrong in it: all that is, each with its place.
     """
     name, folder = ("stdin", Path()) if file == STDIN else (file, Path(file).parent)
+    return parse(name, _text(file), folder, section)
+
+
+def parse(name: str, text: str, folder: Path, section: Section | None = None) -> list[JobDocument]:
+    """The jobs of a text of YAML or JSON, one a document.
+
+    Args:
+        name: of the text, for errors.
+        folder: where relative paths begin.
+        section: as of `read`.
+
+    Raises:
+        InvalidArgument: something is wrong in it: all that is, each with its place.
+    """
     try:
-        jobs, problems = _jobs(name, folder, _text(file), section)
+        jobs, problems = _jobs(name, folder, text, section)
     except BadYaml as error:
         raise _refused(name, [Problem(error.place, str(error))]) from None
     if problems:

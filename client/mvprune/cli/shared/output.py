@@ -130,10 +130,20 @@ def print_table(
     widths = [max(len(row[index]) for row in [columns, *rows]) for index in range(len(columns))]
     if sys.stdout.isatty() and _draw_table(columns, rows, widths, numbers=numbers, expendable=expendable):
         return
-    for row in [columns, *rows]:
+    for line in plain_table(columns, rows, numbers=numbers):
+        print(line)
+
+
+def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str]:
+    """The lines of a table with a heading; `numbers` as of `print_table`."""
+    rows = [columns, *([clean(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(columns))]
+    lines = []
+    for row in rows:
         pairs = list(enumerate(zip(row, widths, strict=True)))
         cells = [cell.rjust(width) if numbers and index else cell.ljust(width) for index, (cell, width) in pairs]
-        print("  ".join(cells).rstrip())
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def _draw_table(

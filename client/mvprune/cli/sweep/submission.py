@@ -63,17 +63,30 @@ def submission(args: argparse.Namespace) -> SweepSubmission:
     base, axes, settings = _given(args)
     if document is not None:
         base, axes, settings, document = _merged(document, base, axes, settings)
-    options = {**base, "axes": axes, **settings}
-    places = Places.of(options, document)
-    try:
-        options = {**base, "axes": axes, **_arranged(settings)}
-    except InvalidArgument as refusal:
-        raise places.located(refusal) from None
-    options |= {"sweep_id": args.id, "request_id": args.request_id, "validate_only": args.dry_run}
-    options["run_id"] = "" if args.request_id else run_id()
+    found = assembled(base, axes, settings, document)
+    call = {"sweep_id": args.id, "request_id": args.request_id, "validate_only": args.dry_run}
+    call["run_id"] = "" if args.request_id else run_id()
     if "model" not in base and "model" not in axes and not any("model" in cell for cell in settings.get(POINTS, ())):
         raise UsageError("the following arguments are required: --model", PROG)
-    return SweepSubmission(options, places)
+    return found._replace(options={**found.options, **call})
+
+
+def assembled(
+    base: Mapping[str, Any], axes: Mapping[str, Any], settings: Mapping[str, Any], document: JobDocument | None
+) -> SweepSubmission:
+    """A sweep of parameters with one value, axes and settings.
+
+    Args:
+        document: the document that some of them come from.
+
+    Raises:
+        InvalidArgument: settings contradict each other.
+    """
+    places = Places.of({**base, "axes": axes, **settings}, document)
+    try:
+        return SweepSubmission({**base, "axes": axes, **_arranged(settings)}, places)
+    except InvalidArgument as refusal:
+        raise places.located(refusal) from None
 
 
 def axes_of(args: argparse.Namespace) -> dict[str, list[Any]]:

@@ -1,0 +1,1 @@
+"""The service for agents: a server of the Model Context Protocol (MCP), see `mvpctl mcp`."""

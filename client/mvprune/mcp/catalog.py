@@ -1,0 +1,249 @@
+"""Tools about what the service knows, what jobs take, and how the service is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mvprune.client.display import state
+from mvprune.client.job import AsyncJob
+from mvprune.client.server import ServerStatus
+from mvprune.common.exceptions import NotAuthorised
+from mvprune.common.units import count
+from mvprune.mcp.arguments import text, whole
+from mvprune.mcp.job_facts import JobRow, job_table, page, row_of
+from mvprune.mcp.jobs import SKIP
+from mvprune.mcp.tool import Answer, Call, Tool
+from mvprune.mcp.words import pairs, table
+from mvprune.spec.parameter import Parameter
+from mvprune.spec.parameters import PARAMETERS, SETTINGS
+
+_CONTAINED = text("only what contains this text")
+_WAITING, _RUNNING = "state = QUEUED", "state = STARTING OR state = RUNNING OR state = FINALIZING OR state = CANCELLING"
+_QUEUE = 20  # jobs that wait, and jobs that run
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """A model that jobs can name. `problem`: why it cannot be used."""
+
+    name: str
+    source: str
+    prunable_weights: int | None
+    problem: str
+
+
+@dataclass(frozen=True)
+class Models:
+    """Models. `next_skip` is `skip` of the next page, null at the end."""
+
+    models: list[ModelFacts]
+    next_skip: int | None
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """A task that jobs can name. `has_data`: the server has data for it; else the hub has it, or a job brings its
+    own."""
+
+    name: str
+    kind: str
+    description: str
+    primary_metric: str
+    has_data: bool
+    hub_id: str
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The tasks."""
+
+    tasks: list[TaskFacts]
+
+
+@dataclass(frozen=True)
+class MethodFacts:
+    """A pruning method; describe_options has its options."""
+
+    name: str
+    description: str
+    options: list[str]
+
+
+@dataclass(frozen=True)
+class Methods:
+    """The methods."""
+
+    methods: list[MethodFacts]
+
+
+@dataclass(frozen=True)
+class OptionFacts:
+    """A parameter of a job or a setting of a sweep. `takes`: a kind of value, or the words; `methods`: that have it,
+    []: it belongs to none."""
+
+    name: str
+    help: str
+    takes: str
+    default: str
+    min: float | None
+    max: float | None
+    unit: str
+    group: str
+    methods: list[str]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Parameters. `next_skip` is `skip` of the next page, null at the end."""
+
+    options: list[OptionFacts]
+    next_skip: int | None
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The queue of the project, and the server where the token allows that (an operator's): else `server` is {}.
+    `scope`: of the token."""
+
+    scope: str
+    waiting: list[JobRow]
+    running: list[JobRow]
+    server: Mapping[str, str]
+    problems: Mapping[str, str]
+
+
+async def _models(call: Call) -> Answer:
+    words = call.given.get("text", "").casefold()
+    entries = (model async for model in call.client.models() if words in model.name.casefold())
+    found, after = await page(entries, call.given["skip"], 50)
+    facts = [
+        ModelFacts(one.name, one.source, one.size.prunable_weights if one.size else None, one.problem) for one in found
+    ]
+    rows = [
+        [one.name, one.source, count(one.prunable_weights) if one.prunable_weights else "", one.problem]
+        for one in facts
+    ]
+    more = f"\nmore: call again with skip={after}" if after else ""
+    shown = table(["MODEL", "FROM", "PRUNABLE", "PROBLEM"], rows) if rows else "no models"
+    return Answer(f"{shown}\nany model of the hub can be named too{more}", Models(facts, after))
+
+
+async def _tasks(call: Call) -> Answer:
+    facts = [
+        TaskFacts(one.name, one.kind, one.description, one.primary_metric, one.has_data, one.hub_id)
+        async for one in call.client.tasks()
+    ]
+    rows = [
+        [one.name, one.kind, one.primary_metric, "server" if one.has_data else one.hub_id or "your own"]
+        for one in facts
+    ]
+    return Answer(table(["TASK", "KIND", "METRIC", "DATA"], rows), Tasks(facts))
+
+
+async def _methods(call: Call) -> Answer:
+    facts = [
+        MethodFacts(one.name, one.description, [option.name for option in one.options])
+        async for one in call.client.methods()
+    ]
+    return Answer(table(["METHOD", ""], [[one.name, one.description] for one in facts]), Methods(facts))
+
+
+async def _options(call: Call) -> Answer:
+    given = call.given
+    known, words = SETTINGS if given.get("of") == "sweep" else PARAMETERS, given.get("text", "").casefold()
+
+    def fits(one: Parameter) -> bool:
+        has_method = "method" not in given or given["method"] in one.methods
+        return has_method and words in f"{one.name} {one.help} {one.group}".casefold()
+
+    found = [one for one in known.values() if fits(one)]
+    skip, limit = given["skip"], given["limit"]
+    shown, after = found[skip : skip + limit], skip + limit if len(found) > skip + limit else None
+    more = f"\nmore: call again with skip={after}" if after else ""
+    lines = [f"{one.name} ({one.takes}): {one.description}" for one in shown]
+    return Answer("\n".join(lines or ["none"]) + more, Options(list(map(_option, shown)), after))
+
+
+def _option(one: Parameter) -> OptionFacts:
+    low, high = (one.bound.low, one.bound.high) if one.bound else (None, None)
+    return OptionFacts(one.name, one.help, one.takes, one.default, low, high, one.unit, one.group, list(one.methods))
+
+
+async def _queue(call: Call) -> Answer:
+    waiting, more_wait = await page(call.client.list(filter=_WAITING, order_by="create_time"), 0, _QUEUE)
+    running, more_run = await page(call.client.list(filter=_RUNNING, order_by="create_time"), 0, _QUEUE)
+    caller = await call.client.admin.caller()
+    server: dict[str, str] = {}
+    problems: dict[str, str] = {}
+    note = ""
+    try:
+        status = await call.client.admin.server_status()
+        server, problems = _server(status), dict(status.problems)
+    except NotAuthorised:
+        note = "the server's own state needs an operator's token"
+    parts = [
+        _jobs("waiting, the oldest first", waiting, more=bool(more_wait)),
+        _jobs("running", running, more=bool(more_run)),
+        pairs([("your token", f"{caller.scope}, project {caller.project}")]),
+        note or pairs([*server.items(), *((f"problem of the {part}", what) for part, what in problems.items())]),
+    ]
+    rows = [[JobRow(**row_of(job)) for job in jobs] for jobs in (waiting, running)]
+    return Answer("\n\n".join(parts), Queue(caller.scope, rows[0], rows[1], server, problems))
+
+
+def _jobs(heading: str, jobs: list[AsyncJob], *, more: bool) -> str:
+    if not jobs:
+        return f"{heading}: none"
+    why = [f"{job.id}: {state(job)}" for job in jobs if state(job) != job.state]
+    left = ["and more: list_jobs shows them"] if more else []
+    return "\n".join((f"{heading}:", job_table(jobs), *why, *left))
+
+
+def _server(status: ServerStatus) -> dict[str, str]:
+    room = status.capacity
+    return {
+        "server": f"mvprune {status.version}, {'has problems' if status.problems else 'all is well'}",
+        "runs jobs on": status.executor,
+        "free": f"{room.cpus - room.reserved_cpus:g} of {room.cpus:g} CPUs, {room.gpus - room.reserved_gpus:g} of "
+        f"{room.gpus:g} GPUs"
+        if room
+        else "unknown: the executor cannot be reached",
+        "jobs of all projects": ", ".join(f"{number} {name}" for name, number in status.jobs.items()) or "none",
+    }
+
+
+TOOLS = (
+    Tool(
+        "describe_options",
+        "Describe the options of jobs and sweeps",
+        "Describes parameters of jobs, or settings of sweeps: what each takes, its bounds, unit and default.",
+        {
+            "text": text("only those with this text in name, help or group"),
+            "method": text("only options of this pruning method"),
+            "of": text("job or sweep; default: job", words=("job", "sweep")),
+            "limit": whole("at most", 1, 200, 30),
+            "skip": SKIP,
+        },
+        Options,
+        _options,
+    ),
+    Tool(
+        "list_models",
+        "List models",
+        "Lists models that jobs can name: the server's, then well-known ones of the hub.",
+        {"text": _CONTAINED, "skip": SKIP},
+        Models,
+        _models,
+    ),
+    Tool("list_tasks", "List tasks", "Lists tasks that jobs can name, with their metrics and data.", {}, Tasks, _tasks),
+    Tool("list_methods", "List methods", "Lists the pruning methods.", {}, Methods, _methods),
+    Tool(
+        "show_queue",
+        "Show the queue and the server",
+        "Shows which jobs of the project wait and why, which run, and how the server is doing.",
+        {},
+        Queue,
+        _queue,
+    ),
+)

@@ -1,0 +1,204 @@
+"""Tools that read and change jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from mvprune.client.display import details, state, steps
+from mvprune.client.job import AsyncJob
+from mvprune.client.models import JobRecord
+from mvprune.common.exceptions import bad_field
+from mvprune.mcp.arguments import flag, table, text, texts, whole
+from mvprune.mcp.job_facts import JobFacts, JobRow, facts_of, job_of, job_table, page, row_of
+from mvprune.mcp.tool import Answer, Call, Tool
+
+JOB = text("a job's id, or its name projects/P/jobs/J", required=True)
+SKIP = whole("how many to leave out, for the next page", 0, 100_000, 0)
+_SEARCHED = 2_000  # jobs among which a text is looked for
+SECONDS = whole("how long to wait at most; call again to go on", 1, 600, 60)
+
+
+@dataclass(frozen=True)
+class JobList:
+    """A page of jobs. `next_skip` is `skip` of the next page, null at the end."""
+
+    jobs: list[JobRow]
+    next_skip: int | None
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What was deleted."""
+
+    deleted: str
+
+
+async def _list(call: Call) -> Answer:
+    given = call.given
+    found = call.client.list(filter=given.get("filter", ""), order_by=given.get("order_by", ""))
+    if words := given.get("text", "").casefold():
+        found = _with_text(found, words)
+    jobs, after = await page(found, given["skip"], given["limit"])
+    more = f"\nmore: call again with skip={after}" if after else ""
+    shown = job_table(jobs) if jobs else "no jobs"
+    return Answer(shown + more, JobList([JobRow(**row_of(job)) for job in jobs], after))
+
+
+async def _with_text(jobs: AsyncGenerator[AsyncJob, None], words: str) -> AsyncGenerator[AsyncJob, None]:
+    """The jobs with a text in a name, the model, the task, the method or a label."""
+    seen = 0
+    async with aclosing(jobs) as found:
+        async for job in found:
+            spec, labels = job.spec, (f"{key}={value}" for key, value in job.labels.items())
+            if words in " ".join((job.id, job.display_name, spec.model, spec.task, spec.method, *labels)).casefold():
+                yield job
+            seen += 1
+            if seen == _SEARCHED:
+                return
+
+
+async def _get(call: Call) -> Answer:
+    facts, shown = await facts_of(call, await job_of(call, call.given["job"]))
+    return Answer(shown, facts)
+
+
+async def _watch(call: Call) -> Answer:
+    job = await job_of(call, call.given["job"])
+    started, total = time.monotonic(), float(call.given["seconds"])
+
+    async def follow() -> None:
+        async with aclosing(job.watch()) as updates:
+            async for update in updates:
+                await call.tell(time.monotonic() - started, total, _line(update.job))
+
+    if not job.state.is_terminal:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(follow(), total)
+        job = await job.refresh()
+    facts, shown = await facts_of(call, job)
+    return Answer(shown if facts.done else f"it has not ended; call again to go on\n{shown}", facts)
+
+
+def _line(job: JobRecord) -> str:
+    """RUNNING, pruning 120/400, loss 0.4312"""
+    return ", ".join(filter(None, (state(job), steps(job.progress), details(job.progress))))
+
+
+async def _update(call: Call) -> Answer:
+    change: Any = {name: value for name, value in call.given.items() if name != "job"}
+    if not change:
+        raise bad_field("note", "must be given, or another change, got nothing")
+    job = await call.client.update(call.given["job"], **change)
+    return Answer(f"job {job.id} is updated", JobRow(**row_of(job)))
+
+
+async def _cancel(call: Call) -> Answer:
+    job = await call.client.cancel(call.given["job"], call.given.get("reason", ""))
+    return Answer(f"job {job.id} is {job.state}", JobRow(**row_of(job)))
+
+
+async def _retry(call: Call) -> Answer:
+    job = await call.client.retry(call.given["job"], from_scratch=call.given["from_scratch"])
+    return Answer(f"job {job.id} is {job.state}", JobRow(**row_of(job)))
+
+
+async def _delete(call: Call) -> Answer:
+    job = await job_of(call, call.given["job"])
+    await job.delete()
+    return Answer(f"job {job.id} is deleted; its artifact is kept", Deleted(job.name))
+
+
+TOOLS = (
+    Tool(
+        "list_jobs",
+        "Search jobs",
+        "Searches the project's jobs, the newest first. One line a job; get_job has all of one.",
+        {
+            "filter": text(
+                'such as \'state = RUNNING AND (task = "squad" OR labels.team = "search")\'; fields: state, task, '
+                "model, method, display_name, creator, sweep, failure, priority, metric, difference, duration, "
+                "create_time, end_time, labels.KEY; metrics and differences are fractions, durations seconds"
+            ),
+            "text": text("only jobs with this text in their names, model, task, method or labels"),
+            "order_by": text(
+                "create_time, state, task, model, metric, difference, duration, failure or labels.KEY; "
+                "with ' desc' for descending"
+            ),
+            "limit": whole("jobs at most", 1, 100, 20),
+            "skip": SKIP,
+        },
+        JobList,
+        _list,
+    ),
+    Tool(
+        "get_job",
+        "Show a job",
+        "Shows a job: state, progress, why it waits or failed and what to do about it, its result, gates and newest "
+        "events. read_log has what its worker wrote.",
+        {"job": JOB},
+        JobFacts,
+        _get,
+    ),
+    Tool(
+        "watch_job",
+        "Wait for a job",
+        "Waits until a job has ended, or the seconds are over, with notifications of progress. Answers as get_job; "
+        "`done` says whether it has ended.",
+        {"job": JOB, "seconds": SECONDS},
+        JobFacts,
+        _watch,
+    ),
+    Tool(
+        "update_job",
+        "Write about a job",
+        "Changes a job's name, labels and note, in any state, and adds a comment to its events.",
+        {
+            "job": JOB,
+            "display_name": text("a name for people"),
+            "note": text("what is to be remembered of it, in place of the note that it has"),
+            "comment": text("is added to its events"),
+            "set_labels": table("labels with their values, which are added or changed"),
+            "remove_labels": texts("keys of labels"),
+        },
+        JobRow,
+        _update,
+        changes=True,
+        repeatable=False,
+    ),
+    Tool(
+        "cancel_job",
+        "Cancel a job",
+        "Cancels a job that has not ended. retry_job lets it go on from its last checkpoint.",
+        {"job": JOB, "reason": text("why, for its audit trail")},
+        JobRow,
+        _cancel,
+        changes=True,
+    ),
+    Tool(
+        "retry_job",
+        "Retry a job",
+        "Puts a FAILED or CANCELLED job back into the queue. It goes on from its last checkpoint.",
+        {"job": JOB, "from_scratch": flag("start from the beginning, without checkpoints")},
+        JobRow,
+        _retry,
+        changes=True,
+        repeatable=False,
+    ),
+    Tool(
+        "delete_job",
+        "Delete a job",
+        "Deletes a job that has ended, with its log and metrics, for ever. Its artifact is kept.",
+        {"job": JOB},
+        Deleted,
+        _delete,
+        changes=True,
+        destroys=True,
+        repeatable=False,
+    ),
+)

@@ -1,0 +1,3 @@
+"""Fixtures of this folder."""
+
+from tests.unit.client.scripted_server import client, fake  # noqa: F401 (fixtures)
