@@ -85,6 +85,13 @@ SECTIONS = (
         shown="",
         opening="`Client.admin` and `AsyncClient.admin`.",
     ),
+    Section(
+        "Webhooks",
+        "client.webhooks",
+        ("Webhook", "NewWebhook", "WebhookDelivery", "AsyncWebhooks", "Webhooks"),
+        shown="",
+        opening="`Client.webhooks` and `AsyncClient.webhooks`.",
+    ),
     Section("State of the server", "client.server", shown="", opening="What `Client.admin.server_status()` returns."),
 )
 

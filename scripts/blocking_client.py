@@ -1,5 +1,5 @@
-"""Generates client/mvprune/client/blocking/: the methods of `Client`, `Job`, `Sweep` and `Admin`, which block, from
-those of `AsyncClient`, `AsyncJob`, `AsyncSweep` and `AsyncAdmin`.
+"""Generates client/mvprune/client/blocking/: the methods of `Client`, `Job`, `Sweep`, `Admin` and `Webhooks`, which
+block, from those of `AsyncClient`, `AsyncJob`, `AsyncSweep`, `AsyncAdmin` and `AsyncWebhooks`.
 
 python scripts/blocking_client.py            writes the files
 python scripts/blocking_client.py --check    compares them
@@ -20,9 +20,10 @@ _SOURCES = {  # module: the generated module, and the class
     "job": ("job", "AsyncJob"),
     "sweep": ("sweep", "AsyncSweep"),
     "admin": ("admin", "AsyncAdmin"),
+    "webhooks": ("webhooks", "AsyncWebhooks"),
 }
 _CLASSES = {"AnyJob": "Job", "AnySweep": "Sweep"} | {
-    f"Async{name}": name for name in ("Client", "Job", "Sweep", "Admin")
+    f"Async{name}": name for name in ("Client", "Job", "Sweep", "Admin", "Webhooks")
 }
 _ADDED = """
 from collections.abc import Iterator
@@ -78,14 +79,14 @@ def generated(module: str) -> str:
     tree = ast.parse((CLIENT / f"{module}.py").read_text(encoding="utf-8"))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     imports = [*tree.body, *ast.parse(_ADDED).body]
-    has_core = module in ("core", "admin")
+    has_core = module in ("core", "admin", "webhooks")
     if has_core:  # each coroutine is that of an object which is given
         imports += ast.parse(f"if TYPE_CHECKING:\n    from mvprune.client.{module} import {', '.join(classes)}").body
         _delegate(classes[name])
     blocking = _Blocking().visit(classes[name])
     blocking.name = path.capitalize()
     if has_core:
-        core = name if module == "admin" else "Core[Job, Sweep]"
+        core = "Core[Job, Sweep]" if module == "core" else name
         blocking.bases = []
         blocking.body[1:1] = ast.parse(f"def __init__(self, core: {core}) -> None: self._core = core").body
     typing = [

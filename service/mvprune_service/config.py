@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 from importlib.resources.abc import Traversable
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -220,6 +221,12 @@ class Settings(BaseSettings):
     upload_days: Days = Field(
         1.0, gt=0, le=3650, description="time for which what clients sent is kept while no job uses it"
     )
+    webhook_allow: Annotated[tuple[str, ...], NoDecode, Form("CIDR[,CIDR]")] = Field(
+        (),
+        description="addresses that webhooks may lead to although they are not public, also with http://, separated by "
+        "','; default: none",
+    )
+    webhook_days: Days = Field(7.0, ge=3, le=3650, description="time for which deliveries of webhooks are kept")
     max_running_gpus: Annotated[float | None, Form("GPUS")] = Field(
         None, ge=0, le=100_000, description="GPUs in use by a project that has no quota of its own; default: no limit"
     )
@@ -246,6 +253,12 @@ class Settings(BaseSettings):
     def _split_buckets(cls, value: Any) -> Any:
         urls = value.split(",") if isinstance(value, str) else value
         return tuple(str(parse_bucket(url.strip())) for url in urls if url.strip())
+
+    @field_validator("webhook_allow", mode="before")
+    @classmethod
+    def _split_networks(cls, value: Any) -> Any:
+        texts = value.split(",") if isinstance(value, str) else value
+        return tuple(str(ip_network(text.strip())) for text in texts if text.strip())
 
     @field_validator("home", mode="after")
     @classmethod

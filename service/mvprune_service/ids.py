@@ -17,6 +17,8 @@ _ATTEMPT = re.compile(rf"projects/({ID})/jobs/({ID})/attempts/([1-9][0-9]{{0,8}}
 _ARTIFACT = re.compile(rf"projects/({ID})/artifacts/([0-9a-f]{{64}})")
 _UPLOAD = re.compile(rf"projects/({ID})/uploads/([0-9a-f]{{64}})")
 _TOKEN = re.compile(rf"projects/({ID}|-)/tokens/({ID})")
+_WEBHOOK = re.compile(rf"projects/({ID})/webhooks/({ID})")
+_DELIVERY = re.compile(rf"projects/({ID})/webhooks/({ID})/deliveries/({ID})")
 _ALPHABET = b"abcdefghjkmnpqrstvwxyz23456789"
 _CHARACTERS = (_ALPHABET * 9)[:256]  # of each byte: some are a little likelier, which makes no odds
 
@@ -82,6 +84,27 @@ class TokenName(NamedTuple):
         return f"projects/{self.project}/tokens/{self.token}"
 
 
+class WebhookName(NamedTuple):
+    """projects/{project}/webhooks/{webhook}."""
+
+    project: str
+    webhook: str
+
+    def __str__(self) -> str:
+        return f"projects/{self.project}/webhooks/{self.webhook}"
+
+
+class DeliveryName(NamedTuple):
+    """projects/{project}/webhooks/{webhook}/deliveries/{event}."""
+
+    project: str
+    webhook: str
+    event: str
+
+    def __str__(self) -> str:
+        return f"projects/{self.project}/webhooks/{self.webhook}/deliveries/{self.event}"
+
+
 def parse_project(name: str) -> str | None:
     """The project of projects/{project}, None for anything else."""
     match = _PROJECT.fullmatch(name)
@@ -124,6 +147,18 @@ def parse_token(name: str) -> TokenName | None:
     return TokenName(match[1], match[2]) if match else None
 
 
+def parse_webhook(name: str) -> WebhookName | None:
+    """The parts of a webhook's name, None for anything else."""
+    match = _WEBHOOK.fullmatch(name)
+    return WebhookName(match[1], match[2]) if match else None
+
+
+def parse_delivery(name: str) -> DeliveryName | None:
+    """The parts of a delivery's name, None for anything else."""
+    match = _DELIVERY.fullmatch(name)
+    return DeliveryName(match[1], match[2], match[3]) if match else None
+
+
 def new_uid(now_us: int) -> str:
     """A UUIDv7 (RFC 9562): sorts by time."""
     value = (now_us // 1000 & (1 << 48) - 1) << 80 | secrets.randbits(80)
@@ -150,6 +185,11 @@ def _prefix(task: str) -> str:
 def new_token_id() -> str:
     """A short id that says what it is: token-k3h9x2m4qz."""
     return f"token-{_random(10)}"
+
+
+def new_webhook_id() -> str:
+    """A short id that says what it is: webhook-k3h9x2."""
+    return f"webhook-{_random(6)}"
 
 
 def _random(length: int) -> str:

@@ -16,6 +16,7 @@ from mvprune.client.wire import BlockingWire
 if TYPE_CHECKING:
     from mvprune.client.blocking.admin import Admin
     from mvprune.client.blocking.sweep import Sweep
+    from mvprune.client.blocking.webhooks import Webhooks
 
 
 class Client(Calls):
@@ -75,6 +76,13 @@ class Client(Calls):
         from mvprune.client.blocking.admin import Admin  # few need it
 
         return Admin(self._core.admin)
+
+    @functools.cached_property
+    def webhooks(self) -> Webhooks:
+        """Manages the webhooks of the project."""
+        from mvprune.client.blocking.webhooks import Webhooks  # few need it
+
+        return Webhooks(self._core.webhooks)
 
 
 def _sweep_class() -> type[Sweep]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mvprune.client.sweeps import SweepCalls
     from mvprune.client.upload_models import Upload, UploadProgress
     from mvprune.client.uploads import UploadCalls
+    from mvprune.client.webhooks import AsyncWebhooks
     from mvprune.spec.options import SubmitOptions
     from mvprune.spec.sweep_options import SweepOptions
 
@@ -410,6 +411,13 @@ class Core(Generic[AnyJob, AnySweep]):
         from mvprune.client.admin import AsyncAdmin  # few need it
 
         return AsyncAdmin(self._transport)
+
+    @functools.cached_property
+    def webhooks(self) -> AsyncWebhooks:
+        """Manages the webhooks of the project."""
+        from mvprune.client.webhooks import AsyncWebhooks  # few need it
+
+        return AsyncWebhooks(self._transport, self.project)
 
     @functools.cached_property
     def _sweeps(self) -> SweepCalls[AnySweep]:

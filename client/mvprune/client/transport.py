@@ -143,6 +143,13 @@ class Transport:
 
         return self._showing_token(admin_pb2_grpc.AdminServiceStub(self.wire.channel))
 
+    @functools.cached_property
+    def webhooks(self) -> Any:
+        """Stub of the WebhookService."""
+        from mvprune.v1 import webhook_pb2_grpc  # few need it
+
+        return self._showing_token(webhook_pb2_grpc.WebhookServiceStub(self.wire.channel))
+
     async def call(self, method: Any, request: Any, *, repeatable: bool = True) -> Any:
         """One answer.
 

@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Self
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -25,6 +26,8 @@ from mvprune.v1 import (
     sweep_pb2_grpc,
     upload_pb2,
     upload_pb2_grpc,
+    webhook_pb2,
+    webhook_pb2_grpc,
     worker_pb2,
     worker_pb2_grpc,
 )
@@ -50,6 +53,7 @@ from mvprune_service.api.submissions import Submissions, capacity_of
 from mvprune_service.api.sweep_creation import SweepCreation
 from mvprune_service.api.sweeps import SweepServicer
 from mvprune_service.api.uploads import UploadServicer
+from mvprune_service.api.webhooks import WebhookServicer
 from mvprune_service.api.worker import WorkerServicer
 from mvprune_service.assembly.resources import Resources
 from mvprune_service.changes import Changes
@@ -63,6 +67,7 @@ from mvprune_service.control.pace import Pace
 from mvprune_service.control.scheduler import Scheduler
 from mvprune_service.control.sweep_controller import SweepController
 from mvprune_service.control.watchdog import Watchdog
+from mvprune_service.control.webhook_sender import Courier, WebhookSender
 from mvprune_service.db import overview
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.quotas import QueueQuota
@@ -72,10 +77,11 @@ from mvprune_service.observability.descriptors import DescriptorWatch
 from mvprune_service.observability.health import Health
 from mvprune_service.observability.probes import Probe, Problems
 from mvprune_service.observability.scrape import Gauges
+from mvprune_service.outbound import Outbound
 
 _CONTRACT = tuple(
     service
-    for file in (job_pb2, sweep_pb2, artifact_pb2, upload_pb2, catalog_pb2, admin_pb2)
+    for file in (job_pb2, sweep_pb2, artifact_pb2, upload_pb2, catalog_pb2, admin_pb2, webhook_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 _WORKER_CONTRACT = tuple(worker_pb2.DESCRIPTOR.services_by_name.values())
@@ -138,6 +144,9 @@ class Components:
         lost = LostChunks(db, resources.store)
         admin = AdminServicer(db, authenticator, status.status)
         closing = _add_client_services(clients, settings, resources, quota, admin, lost)
+        outbound = Outbound([ip_network(one) for one in settings.webhook_allow])
+        courier = Courier(outbound, resources.key)
+        webhook_pb2_grpc.add_WebhookServiceServicer_to_server(WebhookServicer(db, outbound, courier), clients)
         pace = Pace(db, heartbeat_seconds=settings.heartbeat_seconds, lease_seconds=settings.lease_seconds)
         worker = WorkerServicer(db, resources.key, lost, pace=pace, known=known)
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, workers)
@@ -151,7 +160,7 @@ class Components:
             workers,
             health,
             Loops(problems),
-            _schedule(settings, resources, problems, streams, quota, pace, known),
+            _schedule(settings, resources, problems, streams, quota, pace, known, courier),
             Gauges(
                 Probe("database", lambda: db.read(overview.overview, overview.LIVE_JOBS), problems),
                 status.capacity,
@@ -231,6 +240,7 @@ def _schedule(
     quota: QueueQuota,
     pace: Pace,
     known: KnownAddresses,
+    courier: Courier,
 ) -> tuple[Loop, ...]:
     db, store, executor = resources.db, resources.store, resources.executor
     scheduler = Scheduler(
@@ -252,6 +262,7 @@ def _schedule(
         checkpoint_days=settings.checkpoint_days,
         upload_days=settings.upload_days,
         quarantine_days=settings.quarantine_days,
+        webhook_days=settings.webhook_days,
     )
     limits = ConnectionLimits(
         ports.max_connections_per_address(settings),
@@ -267,6 +278,7 @@ def _schedule(
         Loop("dispatcher", dispatcher.step, changes, _LOOP_SECONDS),
         Loop("watchdog", watchdog.step, changes, _LOOP_SECONDS),
         Loop("finalizer", finalizer.step, changes, _LOOP_SECONDS),
+        Loop("webhooks", WebhookSender(db, courier).step, changes, _LOOP_SECONDS),
         Loop("logs", LogMover(db, store).step, unchanging, _LOG_SECONDS),
         Loop("janitor", janitor.step, unchanging, settings.janitor_seconds),
         Loop("pace", pace.step, unchanging, _PACE_SECONDS),

@@ -1,5 +1,5 @@
-"""Deletes what is no longer needed: expired jobs and artifacts, uploads without jobs, old idempotency keys,
-checkpoints, orphaned processes, and what the executor keeps of processes that have ended.
+"""Deletes what is no longer needed: expired jobs and artifacts, uploads without jobs, old idempotency keys, old
+deliveries of webhooks, checkpoints, orphaned processes, and what the executor keeps of processes that have ended.
 
 Each step does a bounded part and can be repeated, by several servers at once. If the store or the executor does not
 answer, its part waits.
@@ -15,7 +15,7 @@ from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.collector import Collector
 from mvprune_service.control.ownership import Ownership, StoreNotOwned
 from mvprune_service.control.processes import Processes
-from mvprune_service.db import janitor, uploads
+from mvprune_service.db import janitor, uploads, webhooks
 from mvprune_service.db.engine.database import Database
 from mvprune_service.executors.base import Executor, ExecutorUnavailable
 from mvprune_service.observability.probes import Problems
@@ -48,6 +48,7 @@ class Janitor:
         checkpoint_days: float,
         upload_days: float,
         quarantine_days: float,
+        webhook_days: float = 7.0,
         clock: Clock = system_clock,
     ) -> None:
         self._db = db
@@ -61,6 +62,7 @@ class Janitor:
         self._request_us = int(request_days * _DAY_US)
         self._checkpoint_us = int(checkpoint_days * _DAY_US)
         self._upload_us = int(upload_days * _DAY_US)
+        self._webhook_us = int(webhook_days * _DAY_US)
         self._refusal = ""  # why nothing was deleted from the store with the last step
 
     async def step(self) -> None:
@@ -69,6 +71,7 @@ class Janitor:
         await self._in_batches(janitor.delete_expired_jobs, _JOBS)
         await self._in_batches(janitor.delete_expired_artifacts, _BATCH)
         await self._in_batches(uploads.delete_unused, self._clock() - self._upload_us, _UPLOADS)
+        await self._in_batches(webhooks.prune, self._clock() - self._webhook_us, _BATCH)
         try:
             await self._processes.clean()
         except ExecutorUnavailable as error:

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 
 from mvprune.v1 import job_pb2
+from mvprune_service.db import outbox
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import Insert, fetch_one
 from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS, AttemptRow
@@ -130,6 +131,7 @@ def create(tx: Tx, new: NewJob, *, actor: str, details: Mapping[str, str] = _NO_
     if uses:
         use_in_job(tx, uid, new.project, uses)
     _event(tx, uid, 1, "JOB_CREATED", actor, None, JobState.QUEUED, details)
+    outbox.job_moved(tx, job, 1, None, JobState.QUEUED, {})
     tx.changed.add(uid)
     tx.new.add(uid)
     tx.after.append(partial(log.info, "created by %s", actor, extra={"about": logs.About(job, 0)}))
@@ -223,6 +225,7 @@ def move(tx: Tx, job: JobRow, command: Command, actor: str, details: Mapping[str
     changed = times.after_move(job.state, state, policy, tx.now, start_us=job.start_us, waits=waits)
     touch(tx, job, state=state, last_sequence=sequence, **changed, **values)
     _event(tx, job.uid, sequence, command.value, actor, job.state, state, details)
+    outbox.job_moved(tx, job, sequence, job.state, state, values)
     about = logs.About(job, values.get("attempt", job.attempt))
     tx.after.append(partial(log.info, "%s -> %s by %s", job.state, state, actor, extra={"about": about}))
     if state in TERMINAL:

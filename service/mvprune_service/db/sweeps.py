@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import delete, exists, func, insert, select, update
 
 from mvprune.v1 import sweep_pb2
-from mvprune_service.db import lifecycle, sweep_records
+from mvprune_service.db import lifecycle, outbox, sweep_records
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import fetch_one
 from mvprune_service.db.lifecycle import EtagMismatch, NotTerminal, canonical
@@ -246,6 +246,7 @@ def record(tx: Tx, sweep: SweepRow, kind: str, actor: str, details: Mapping[str,
             sweep_uid=sweep.uid, sequence=sequence, time_us=tx.now, type=kind, actor=actor, details=dict(details)
         )
     )
+    outbox.sweep_changed(tx, sweep, sequence, values)
 
 
 def touch(tx: Tx, sweep: SweepRow, **values: Any) -> None:

@@ -30,6 +30,10 @@ _commit_writes = Histogram(
 waiting_writes = Gauge("mvprune_database_waiting_writes", "Writes that wait for the writer thread (SQLite)")
 _moved_bytes = Counter("mvprune_log_moved_bytes", "Bytes of logs that were moved from the database to the store")
 lease_length = Gauge("mvprune_lease_seconds", "Length of a lease; longer with many workers")
+_webhook_attempts = Counter(
+    "mvprune_webhook_deliveries", "Attempts to send an event to a webhook, by the state that followed", ["state"]
+)
+_webhook_seconds = Histogram("mvprune_webhook_duration_seconds", "Time of an attempt", buckets=_CALL_BUCKETS)
 descriptor_usage = Gauge("mvprune_descriptor_usage_ratio", "Open file descriptors, as a part of the limit")
 connections = Gauge("mvprune_connections", "Connections open now", ["port"])
 connections_of_address = Gauge(
@@ -79,6 +83,16 @@ def job_ended(task: str, state: str, reason: str = "") -> None:
 def log_moved(size: int) -> None:
     """A chunk of a log is in the store, and its rows are deleted."""
     _moved_bytes.inc(size)
+
+
+def webhook_answered(seconds: float) -> None:
+    """An attempt to send to a webhook is over."""
+    _webhook_seconds.observe(seconds)
+
+
+def webhook_tried(state: str) -> None:
+    """An attempt to send to a webhook is recorded; its delivery is in this state now."""
+    _webhook_attempts.labels(state).inc()
 
 
 def committed(writes: int, seconds: float) -> None:

@@ -12,7 +12,7 @@ from tests.unit.client.scripted_sweeps import PASSES, point
 from tests.unit.client.scripted_sweeps import SWEEP as SWEEP_NAME
 
 from mvprune.sources.uploads import File, digest
-from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, sweep_pb2, upload_pb2
+from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, sweep_pb2, upload_pb2, webhook_pb2
 
 TIME = "2026-01-31T12:00:00Z"
 GATE = {"metric": "eval/accuracy", "min": 0.9}
@@ -92,6 +92,16 @@ TOKEN = {
     **{f"{name}Time": TIME for name in ("create", "expire", "revoke", "lastUse")},
 }
 
+WEBHOOK = {
+    **{"name": "projects/p/webhooks/ci", "displayName": "CI", "url": "https://ci.example", "events": ["job.*"]},
+    **{"labels": {"team": "search"}, "format": "CLOUDEVENTS", "state": "ENABLED", "creator": "local", "etag": "1"},
+    **{f"{name}Time": TIME for name in ("create", "update", "nextAttempt", "oldSecretExpire")},
+}
+DELIVERY = {
+    **{"name": "projects/p/webhooks/ci/deliveries/d", "type": "t", "subject": "s", "state": "DELIVERED"},
+    **{f"{name}Time": TIME for name in ("create", "attempt")},
+}
+
 
 def parsed(kind: Any, fields: dict[str, Any]) -> Any:
     return json_format.ParseDict(fields, kind())
@@ -136,6 +146,7 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
     update = {"sequence": 7, "job": {**JOB, "artifact": succeeds}, "events": [event], "done": True}
     token, size = parsed(admin_pb2.Token, TOKEN), parsed(job_pb2.ModelSize, JOB["modelSize"])  # type: ignore[arg-type]
     project = admin_pb2.Project(name="projects/p", max_queued_jobs=9, max_running_gpus=2, max_upload_bytes=9)
+    webhook, delivery = parsed(webhook_pb2.Webhook, WEBHOOK), parsed(webhook_pb2.WebhookDelivery, DELIVERY)  # type: ignore[arg-type]
     status = admin_pb2.ServerStatus(version="0.1.0", jobs={"QUEUED": 3}, problems={"store": "away"})
     status.capacity.cpus = 16
     status.quarantine.since.FromJsonString(TIME)
@@ -175,6 +186,13 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
         "RevokeToken": always(token),
         "CreateShare": always(admin_pb2.CreateTokenResponse(token=token, secret="s")),
         "GetCaller": always(admin_pb2.Caller(id="token-a", project="p", scope="READ", expire_time=token.expire_time)),
+        "CreateWebhook": always(webhook_pb2.CreateWebhookResponse(webhook=webhook, secret="s")),
+        "RotateWebhookSecret": always(webhook_pb2.RotateWebhookSecretResponse(webhook=webhook, secret="s")),
+        **dict.fromkeys(("GetWebhook", "UpdateWebhook"), always(webhook)),
+        "ListWebhooks": always(webhook_pb2.ListWebhooksResponse(webhooks=[webhook])),
+        "DeleteWebhook": always(webhook_pb2.DeleteWebhookResponse()),
+        **dict.fromkeys(("TestWebhook", "RedeliverDelivery"), always(delivery)),
+        "ListDeliveries": always(webhook_pb2.ListDeliveriesResponse(deliveries=[delivery])),
         "ListProjects": always(admin_pb2.ListProjectsResponse(projects=[project])),
         "UpdateProject": always(project),
         "GetServerStatus": always(status),

@@ -82,6 +82,15 @@ COMMANDS_ANSWER = {
     "token share j1": "New token",
     "token whoami": "Caller",
     "update j1 --note x": "Job",
+    "webhook create https://ci.example --events job.*": "New webhook",
+    "webhook list": ["Webhook"],
+    "webhook get ci": "Webhook",
+    "webhook update ci --enable": "Webhook",
+    "webhook delete ci": "Deleted",
+    "webhook test ci": "Webhook delivery",
+    "webhook deliveries ci": ["Webhook delivery"],
+    "webhook redeliver ci d": ["Webhook delivery"],
+    "webhook rotate ci": "New webhook",
     "project list": ["Project"],
     "project set p": "Project",
     "server status": "Status",
@@ -135,6 +144,7 @@ def examples() -> dict[str, Any]:
         "Update": {**documented["Update"], "job": without_result, "events": [documented["Event"]]},
         "Download": {**documented["Download"], "artifact": documented["Artifact"]},
         "New token": {**documented["Token"], **documented["New token"]},
+        "New webhook": {**documented["Webhook"], **documented["New webhook"]},
     }
 
 

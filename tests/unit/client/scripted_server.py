@@ -27,6 +27,7 @@ from mvprune.v1 import (
     job_pb2_grpc,
     sweep_pb2_grpc,
     upload_pb2_grpc,
+    webhook_pb2_grpc,
 )
 
 NAME = "projects/default/jobs/j1"
@@ -188,6 +189,8 @@ def fake() -> Iterator[Fake]:
     artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(artifacts, server)
     admin = _servicer(admin_pb2_grpc.AdminServiceServicer, state, set())
     admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
+    webhooks = _servicer(webhook_pb2_grpc.WebhookServiceServicer, state, set())
+    webhook_pb2_grpc.add_WebhookServiceServicer_to_server(webhooks, server)
     sweeps = _servicer(sweep_pb2_grpc.SweepServiceServicer, state, {"WatchSweep"})
     sweep_pb2_grpc.add_SweepServiceServicer_to_server(sweeps, server)
     catalog = _servicer(catalog_pb2_grpc.CatalogServiceServicer, state, set())

@@ -55,6 +55,7 @@ COMMANDS = {
     "config": Command("Show and change this client's settings.", "config"),
     "completion": Command("Print a script for shell completion.", "completion"),
     "token": Command("Create, list and revoke API tokens; share a job.", "token"),
+    "webhook": Command("Have events of jobs and sweeps sent to a URL.", "webhook"),
     "project": Command("List projects, set their quotas.", "project"),
     "server": Command("Run the service.", "server", extra="all", package="sqlalchemy"),
 }

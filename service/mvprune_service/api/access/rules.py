@@ -114,6 +114,17 @@ _BY_SERVICE = {
         "UpdateProject": Rule(Caller.OPERATOR, Scope.ADMIN),
         "GetServerStatus": Rule(Caller.OPERATOR, Scope.READ),
     },
+    "mvprune.v1.WebhookService": {  # ADMIN also to read: the URL of a webhook can be a secret
+        "CreateWebhook": _of_project(Scope.ADMIN, "parent"),
+        "GetWebhook": _of_project(Scope.ADMIN, "name"),
+        "ListWebhooks": _costly(Scope.ADMIN, "parent"),
+        "UpdateWebhook": _of_project(Scope.ADMIN, "name"),
+        "DeleteWebhook": _of_project(Scope.ADMIN, "name"),
+        "TestWebhook": _of_project(Scope.ADMIN, "name"),
+        "RotateWebhookSecret": _of_project(Scope.ADMIN, "name"),
+        "ListDeliveries": _costly(Scope.ADMIN, "parent"),
+        "RedeliverDelivery": _of_project(Scope.ADMIN, "name"),
+    },
     "mvprune.v1.WorkerService": {
         "ClaimAttempt": _ATTEMPT,
         "Heartbeat": _ATTEMPT,

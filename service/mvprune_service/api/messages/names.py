@@ -31,6 +31,14 @@ def parse_sweep(given: str, field: str = "name") -> ids.SweepName:
     return name
 
 
+def parse_webhook(given: str) -> ids.WebhookName:
+    """The parts of projects/{project}/webhooks/{webhook}. Raises ApiError."""
+    name = ids.parse_webhook(given)
+    if name is None:
+        raise invalid(bad("name", given, "projects/PROJECT/webhooks/WEBHOOK"))
+    return name
+
+
 def parse_upload(given: str, field: str = "name") -> ids.UploadName:
     """The parts of projects/{project}/uploads/{digest}. Raises ApiError."""
     name = ids.parse_upload(given)

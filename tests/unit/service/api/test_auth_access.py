@@ -47,7 +47,11 @@ LEAST = {
         *("CreateSweep", "CancelSweep", "PauseSweep", "ResumeSweep", "RetrySweep", "ExtendSweep"),
         *("UpdateSweepPolicy", "DeleteSweep"),
     },
-    "admin": {"CreateToken", "ListTokens", "RevokeToken"},
+    "admin": {
+        *("CreateToken", "ListTokens", "RevokeToken"),
+        *("CreateWebhook", "GetWebhook", "ListWebhooks", "UpdateWebhook", "DeleteWebhook", "TestWebhook"),
+        *("RotateWebhookSecret", "ListDeliveries", "RedeliverDelivery"),
+    },
     "operator read": {"ListProjects", "GetServerStatus"},
     "operator": {"UpdateProject"},
     "attempt": {

@@ -91,6 +91,40 @@ def _attempt(uid: str) -> dict[str, Any]:
     }
 
 
+def _webhooks() -> Rows:
+    webhook = {
+        "uid": "webhook",
+        "project": "p",
+        "webhook_id": "w",
+        "display_name": "",
+        "url": "https://hooks.example/",
+        "events": ["job.*"],
+        "labels": {"team": "red"},
+        "format": "SLACK",
+        "state": "ENABLED",
+        "state_reason": "",
+        "generation": 2,
+        "old_secret_until_us": 9,
+        "creator": "local",
+        **dict.fromkeys(("create_us", "update_us", "version", "failures", "due_us", "claim_us"), 1),
+    }
+    delivery = {
+        "webhook_uid": "webhook",
+        "event_id": "failed-2",
+        "type": "job.failed",
+        "subject": "projects/p/jobs/job-failed",
+        "subject_uid": "failed",
+        "sequence": 2,
+        "data": {"reason": "WORKER_LOST"},
+        "state": "PENDING",
+        "attempts": 1,
+        "status": 503,
+        "error": "HTTP 503",
+        **dict.fromkeys(("create_us", "until_us", "attempt_us"), 1),
+    }
+    return {"webhooks": [webhook], "webhook_deliveries": [delivery]}
+
+
 def _sweeps() -> Rows:
     """Two sweeps: one with points with and without a job, with and without a result; one without recommendation."""
     sweep = {
@@ -215,4 +249,5 @@ def sample() -> Rows:
         "projects": [{"project": "p", "max_queued_jobs": 3, "max_running_gpus": 0.5, "max_upload_bytes": 7}],
         **_sweeps(),
         **_uploads(),
+        **_webhooks(),
     }
