@@ -10,26 +10,23 @@ from mvprune.cli.shared.errors import UsageError
 from mvprune.cli.shared.exit import ExitCode
 from mvprune.cli.shared.filter import add_filter, filter_of
 from mvprune.cli.shared.gates import print_gates
-from mvprune.cli.shared.job_columns import OF_A_LIST, columns, print_jobs
+from mvprune.cli.shared.job_columns import columns, print_jobs
 from mvprune.cli.shared.options import command_parser, connect, several_jobs_parser
 from mvprune.cli.shared.output import Form, answer, job_with_result, print_job, print_result, print_table
 from mvprune.cli.shared.several import Done, for_each
 from mvprune.cli.shared.types import label, positive_number
-from mvprune.client.display import COLUMNS, failure, transition
+from mvprune.client.display import COLUMNS, LIST_COLUMNS
 from mvprune.client.models import JobChange
-from mvprune.common.units import timestamp
+from mvprune.client.tables import ATTEMPT_COLUMNS, ATTEMPT_TIMES, EVENT_COLUMNS, attempt_rows, event_rows
 
 if TYPE_CHECKING:
     from mvprune.client.client import Client
-    from mvprune.client.models import Attempt, JobEvent, JobRecord
+    from mvprune.client.models import JobRecord
 
 _LIST_EXAMPLE = """mvpctl list --state RUNNING --state QUEUED --label team=search
   mvpctl list --task squad --filter 'create_time > "2026-01-31T00:00:00Z" AND NOT labels:draft'
   mvpctl list --filter 'difference >= -0.01 AND duration < 3600' --order-by 'metric desc' --limit 10
   mvpctl list --filter 'failure = OUT_OF_MEMORY' --columns job,model,failure,labels"""
-
-
-_TIMES = ("CREATED (UTC)", "STARTED", "ENDED", "NODE")
 
 
 def get_command(argv: Sequence[str]) -> None:
@@ -76,7 +73,7 @@ def list_command(argv: Sequence[str]) -> None:
         raise UsageError(f"--columns must be used with a table, got {given}", parser.prog)
     with connect(args) as client:
         jobs = list(client.list(filter=filter_of(args), order_by=args.order_by, limit=args.limit))
-    names, chosen = args.columns or OF_A_LIST, bool(args.columns)
+    names, chosen = args.columns or LIST_COLUMNS, bool(args.columns)
     answer(args.form, jobs, [job.id for job in jobs], lambda: print_jobs(jobs, names, chosen=chosen))
     if len(jobs) == args.limit and not args.form.quiet:
         print(f"these are the first {args.limit}; raise --limit to list more", file=sys.stderr)
@@ -87,22 +84,12 @@ def events_command(argv: Sequence[str]) -> None:
     args = command_parser("events", "mvpctl events sst2-k3x9").parse_args(argv)
     with connect(args) as client:
         events = list(client.events(args.job))
-    answer(args.form, events, [str(event.sequence) for event in events], lambda: _print_events(events))
-
-
-def _print_events(events: Sequence[JobEvent]) -> None:
-    rows = [
-        [
-            str(event.sequence),
-            timestamp(event.time),
-            event.type,
-            transition(event),
-            event.actor,
-            " ".join(f"{key}={value}" for key, value in sorted(event.details.items())),
-        ]
-        for event in events
-    ]
-    print_table(["#", "TIME (UTC)", "TYPE", "STATE", "ACTOR", "DETAILS"], rows)
+    answer(
+        args.form,
+        events,
+        [str(event.sequence) for event in events],
+        lambda: print_table(EVENT_COLUMNS, event_rows(events)),
+    )
 
 
 def attempts_command(argv: Sequence[str]) -> None:
@@ -110,21 +97,11 @@ def attempts_command(argv: Sequence[str]) -> None:
     args = command_parser("attempts", "mvpctl attempts sst2-k3x9").parse_args(argv)
     with connect(args) as client:
         attempts = list(client.attempts(args.job))
-    answer(args.form, attempts, [attempt.name for attempt in attempts], lambda: _print_attempts(attempts))
 
+    def text() -> None:
+        print_table(ATTEMPT_COLUMNS, attempt_rows(attempts), expendable=(*ATTEMPT_TIMES, "NODE"))
 
-def _print_attempts(attempts: Sequence[Attempt]) -> None:
-    rows = [
-        [
-            attempt.name.rpartition("/")[2],
-            attempt.state,
-            attempt.node,
-            *map(timestamp, (attempt.create_time, attempt.start_time, attempt.end_time)),
-            failure(attempt.failure),
-        ]
-        for attempt in attempts
-    ]
-    print_table(["#", "STATE", "NODE", "CREATED (UTC)", "STARTED", "ENDED", "FAILURE"], rows, expendable=_TIMES)
+    answer(args.form, attempts, [attempt.name for attempt in attempts], text)
 
 
 def update_command(argv: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +28,21 @@ _ADVICE = {
     "MAX_RUNTIME": "mvpctl retry {} goes on from its last checkpoint, with as much time again",
     "MAX_QUEUE_TIME": "mvpctl retry {} lets it wait as long again; submitted with a higher --priority it waits less",
 }
+
+
+_TONES = {
+    **dict.fromkeys(("SUCCEEDED", "READY", "passed"), "good"),
+    **dict.fromkeys(("FAILED", "LOST", "missed"), "bad"),
+    **dict.fromkeys(("CANCELLED", "CANCELLING", "PAUSED"), "stopped"),
+    **dict.fromkeys(("STARTING", "RUNNING", "FINALIZING", "ACTIVE"), "active"),
+    **dict.fromkeys(("QUEUED", "PENDING"), "waits"),
+}
+
+
+def tone(state: str) -> str:
+    """good, bad, stopped, active or waits: what colours say of a state, with or without its reason, or of the outcome
+    of a gate; "" for any other text."""
+    return _TONES.get(state.partition(":")[0].partition(" ")[0], "")
 
 
 def line(job: JobRecord) -> str:
@@ -142,6 +157,16 @@ COLUMNS: Mapping[str, Column] = {
     "age": Column("AGE", lambda job: age(job.create_time)),
 }
 """The columns of a list of jobs."""
+LIST_COLUMNS = (
+    *("job", "task", "method", "density", "priority", "state", "progress"),
+    *("metric", "difference", "duration", "failure", "labels", "age"),
+)
+"""Those that are shown where none were chosen, as far as they matter."""
+
+
+def that_matter(names: Iterable[str], jobs: Sequence[JobRecord]) -> list[str]:
+    """The columns, of these names, that say something of one of the jobs."""
+    return [name for name in names if (matters := COLUMNS[name].matters) is None or any(map(matters, jobs))]
 
 
 def state(job: JobRecord) -> str:

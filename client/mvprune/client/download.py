@@ -80,15 +80,35 @@ def manifest(transport: Transport, artifact: Artifact) -> bytes:
         IntegrityError: it is not the one that the artifact is named by.
         DownloadError, ServerUnreachable, RequestRefused.
     """
-    check_files(artifact)
-    file = next(file for file in artifact.files if file.path == MANIFEST)
-    own = Transport(BlockingWire(transport.endpoint), transport.endpoint, transport.timeout)
-    try:
-        content = b"".join(Source(own, artifact).blocks(file, 0, min(file.size_bytes, _MAX_MANIFEST)))
-    finally:
-        run(own.wire.close())
+    content = small_file(transport, artifact, MANIFEST, _MAX_MANIFEST)
     if hashlib.sha256(content).hexdigest() != artifact.sha256:
         raise IntegrityError(f"{MANIFEST} is not the one that {artifact.name} is named by")
+    return content
+
+
+def small_file(transport: Transport, artifact: Artifact, path: str, most: int) -> bytes:
+    """The bytes of one file of an artifact, verified.
+
+    Args:
+        transport: as of `manifest`.
+        path: of the file.
+        most: bytes that are read of it at most.
+
+    Raises:
+        IntegrityError: they are not those that the artifact lists; or there are more of them than `most`.
+        DownloadError: there is no such file; ServerUnreachable, RequestRefused.
+    """
+    check_files(artifact)
+    file = next((file for file in artifact.files if file.path == path), None)
+    if file is None:
+        raise DownloadError(f"{artifact.name} has no {path}")
+    own = Transport(BlockingWire(transport.endpoint), transport.endpoint, transport.timeout)
+    try:
+        content = b"".join(Source(own, artifact).blocks(file, 0, min(file.size_bytes, most)))
+    finally:
+        run(own.wire.close())
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise IntegrityError(f"{path} is not the one that {artifact.name} has")
     return content
 
 

@@ -40,7 +40,7 @@ async def logs(transport: Transport, name: str, follow: bool) -> AsyncGenerator[
     number = (await transport.call(transport.jobs.GetJob, job_pb2.GetJobRequest(name=name))).attempt
     while True:
         if number:
-            async with aclosing(_attempt_logs(transport, f"{name}/attempts/{number}", follow)) as pieces:
+            async with aclosing(attempt_logs(transport, f"{name}/attempts/{number}", follow=follow)) as pieces:
                 async for piece in pieces:
                     yield piece
         if not follow:
@@ -55,8 +55,14 @@ async def logs(transport: Transport, name: str, follow: bool) -> AsyncGenerator[
             return
 
 
-async def _attempt_logs(transport: Transport, attempt: str, follow: bool) -> AsyncGenerator[bytes, None]:
-    offset = 0
+async def attempt_logs(
+    transport: Transport, attempt: str, *, follow: bool, offset: int = 0
+) -> AsyncGenerator[bytes, None]:
+    """The log of one attempt, from an offset in bytes on; with `follow` until its end.
+
+    Raises:
+        ServerUnreachable, RequestRefused: see `Transport.stream`.
+    """
 
     def start(timeout: float | None) -> Any:
         request = job_pb2.FollowLogsRequest(attempt=attempt, offset=offset, follow=follow)

@@ -9,8 +9,7 @@ import pytest
 from tests.unit.client.scripted_server import Fake, Mvpctl, always, job, refuse
 
 from mvprune.cli.shared.filter import _FIELDS
-from mvprune.cli.shared.job_columns import OF_A_LIST
-from mvprune.client.display import COLUMNS
+from mvprune.client.display import COLUMNS, LIST_COLUMNS
 from mvprune.v1 import job_pb2
 from mvprune_service.api.messages.filters import FIELDS, parse_filter
 from mvprune_service.db.job_order import ORDERS
@@ -78,7 +77,7 @@ def test_list_shows_the_columns_that_are_chosen(fake: Fake, mvpctl: Mvpctl) -> N
     assert (heading.split(), row.split()) == (["STATE", "JOB", "FAILURE"], ["RUNNING", "j1"])
     every = ",".join(COLUMNS)
     assert mvpctl("list", "--columns", every).out.split()[: len(COLUMNS)] == [one.heading for one in COLUMNS.values()]
-    assert set(OF_A_LIST) <= set(COLUMNS)
+    assert set(LIST_COLUMNS) <= set(COLUMNS)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ LAYERS = (
     "export",
     "publish",
     "hf",
+    "console",
     "cli",
     "mcp",
 )

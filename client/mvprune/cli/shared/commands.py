@@ -49,6 +49,7 @@ COMMANDS = {
     "serve": Command("Serve an artifact's answers over HTTP.", extra="serve", package="uvicorn"),
     "mcp": Command("Serve agents: the Model Context Protocol.", extra="mcp", package="mcp"),
     "push": Command("Publish an artifact to MLflow, or write a folder for the Hub.", "push"),
+    "console": Command("Show jobs in a browser.", "console", extra="console", package="jinja2"),
     "models": Command("List the models that the server knows.", "catalog"),
     "tasks": Command("List the tasks.", "catalog"),
     "methods": Command("List the pruning methods and their options.", "catalog"),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
 from mvprune.cli.shared.options import Parser
 from mvprune.cli.shared.types import one_of
+from mvprune.client.filters import all_of, any_of, of_label, quoted
 from mvprune.client.models import JobState
-from mvprune.common.identifiers import LABEL_KEY, LABEL_KEY_RULE
 
 _FIELDS = (
     "state, failure, task, model, method, display_name, creator, sweep (its id), priority, metric, difference, "
@@ -50,24 +49,11 @@ def add_filter(parser: Parser) -> None:
 
 def filter_of(args: argparse.Namespace) -> str:
     """The options as one filter. What the user wrote comes first, so that positions in its errors are right."""
-    states = _any("state", args.state)
-    tasks = _any("task", [_quoted(task) for task in args.task])
-    return " AND ".join(filter(None, (args.filter, states, tasks, *args.labels)))
-
-
-def _any(field: str, values: Sequence[str]) -> str:
-    """Whether a field has one of the values: OR binds tighter than AND."""
-    return " OR ".join(f"{field} = {value}" for value in values)
+    return all_of(args.filter, any_of("state", args.state), any_of("task", list(map(quoted, args.task))), *args.labels)
 
 
 def _label(text: str) -> str:
-    """team=search -> labels.team = "search"; team -> labels:team."""
-    key, separator, value = text.partition("=")
-    if not LABEL_KEY.fullmatch(key):
-        raise argparse.ArgumentTypeError(f"must be KEY or KEY=VALUE with a key of {LABEL_KEY_RULE}, got {text!r}")
-    return f"labels.{key} = {_quoted(value)}" if separator else f"labels:{key}"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    try:
+        return of_label(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

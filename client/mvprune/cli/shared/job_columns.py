@@ -7,17 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mvprune.cli.shared.output import print_table
-from mvprune.client.display import COLUMNS, Column
+from mvprune.client.display import COLUMNS, that_matter
 from mvprune.common.suggestions import must_be_one_of
 
 if TYPE_CHECKING:
     from mvprune.client.models import JobRecord
 
 
-OF_A_LIST = (
-    *("job", "task", "method", "density", "priority", "state", "progress"),
-    *("metric", "difference", "duration", "failure", "labels", "age"),
-)
 OF_ENDS = ("job", "state", "metric", "difference", "gates", "duration", "failure")
 # A narrow terminal does without these, the first one first.
 _EXPENDABLE = (
@@ -45,11 +41,7 @@ def print_jobs(jobs: Sequence[JobRecord], names: Sequence[str], *, chosen: bool 
         chosen: whether the user wants these columns: then those without content are shown too, and a narrow terminal
             does without the last ones first.
     """
-    shown = [COLUMNS[name] for name in names if chosen or _is_shown(COLUMNS[name], jobs)]
+    shown = [COLUMNS[name] for name in (names if chosen else that_matter(names, jobs))]
     expendable = () if chosen else tuple(COLUMNS[name].heading for name in _EXPENDABLE)
     rows = [[column.cell(job) for column in shown] for job in jobs]
     print_table([column.heading for column in shown], rows, expendable=expendable)
-
-
-def _is_shown(column: Column, jobs: Sequence[JobRecord]) -> bool:
-    return column.matters is None or any(map(column.matters, jobs))

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 from mvprune.cli.shared.text import clean
-from mvprune.client.display import RESULT_COLUMNS, fields, result_rows
+from mvprune.client.display import RESULT_COLUMNS, fields, result_rows, tone
 
 if TYPE_CHECKING:
     from mvprune.client.models import Artifact, JobRecord
@@ -21,13 +21,7 @@ _PROSE = 24  # characters: wider columns hold sentences, which may be folded, bu
 _GAP = 3  # between columns that are drawn
 
 
-_STYLES = {
-    **dict.fromkeys(("SUCCEEDED", "passed"), "green"),
-    **dict.fromkeys(("FAILED", "LOST", "missed"), "red"),
-    **dict.fromkeys(("CANCELLED", "CANCELLING"), "yellow"),
-    **dict.fromkeys(("STARTING", "RUNNING", "FINALIZING"), "cyan"),
-    "QUEUED": "blue",
-}
+_STYLES = {"good": "green", "bad": "red", "stopped": "yellow", "active": "cyan", "waits": "blue"}
 
 
 class Form(NamedTuple):
@@ -195,7 +189,7 @@ def _fitting(columns: Sequence[str], widths: Sequence[int], expendable: Sequence
 def state_style(text: str) -> str:
     """The style, as rich names it, of a state of a job or a gate; "" for any other text. rich leaves colours out where
     NO_COLOR is set and where there is no terminal."""
-    return _STYLES.get(text.partition(":")[0].partition(" ")[0], "")
+    return _STYLES.get(tone(text), "")
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:

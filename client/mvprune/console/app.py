@@ -1,0 +1,70 @@
+"""The application: pages, the files that they need, and what is checked before and after."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from mvprune.console import live, login
+from mvprune.console.errors import handlers
+from mvprune.console.routes import routes
+from mvprune.console.security import SecurityHeaders
+from mvprune.console.sessions import Sessions
+from mvprune.console.settings import Settings
+from mvprune.console.visit import FOLDER
+from mvprune.serving.hosts import HostCheck
+
+FILES = {
+    **dict.fromkeys(("htmx.min.js", "uPlot.min.js", "console.js"), "text/javascript"),
+    **dict.fromkeys(("uPlot.min.css", "console.css"), "text/css"),
+    "icon.svg": "image/svg+xml",
+}
+"""The files that pages name, with their types."""
+
+
+def application(settings: Settings, once: Iterable[str] = ()) -> Starlette:
+    """The application. Its `state.drain()` ends the streams that are open, before a server waits for them.
+
+    Args:
+        once: keys that begin a session once, in place of the settings' key.
+    """
+    sessions, feeds = Sessions(), live.Feeds()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        feeds.drain()
+        await sessions.close()
+
+    made = Starlette(
+        routes=[
+            Route("/health", _health, methods=["GET"]),
+            Route("/static/{file}", _file, methods=["GET"]),
+            *login.Login(settings, set(once)).routes(),
+            *routes(settings),
+        ],
+        middleware=[Middleware(SecurityHeaders), Middleware(HostCheck, names=settings.host_names)],
+        exception_handlers=handlers(),
+        lifespan=lifespan,
+    )
+    made.state.sessions, made.state.feeds, made.state.drain = sessions, feeds, feeds.drain
+    return made
+
+
+async def _health(_: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+async def _file(request: Request) -> Response:
+    name = request.path_params["file"]
+    if name not in FILES:
+        return PlainTextResponse("no such file\n", 404)
+    answer = FileResponse(FOLDER / "static" / name, media_type=FILES[name])
+    answer.headers["cache-control"] = "no-cache"  # asked for again by its etag: another version has other files
+    return answer

@@ -1,0 +1,85 @@
+"""The values that a job has recorded, as curves: thinned, drawn without scripts, and as tables."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Sequence
+from typing import NamedTuple
+
+from mvprune.artifact.report.svg import Axis, Plot
+from mvprune.client.models import MetricPoint
+
+MAX_CURVES = 6
+MAX_POINTS = 1000  # of a curve that a browser draws
+_MAX_READ = 200_000  # points of a job
+_ROWS = 25  # of a table
+_FIRST = ("pruning/loss", "pruning/density", "dense/loss")
+
+
+class Curve(NamedTuple):
+    """The values of one metric, by step."""
+
+    metric: str
+    steps: list[int]
+    values: list[float]
+
+    @property
+    def svg(self) -> str:
+        """The curve as a picture."""
+        low, high = min(self.values), max(self.values)
+        room = max(0.06 * (high - low), 0.01 * abs(high), 1e-6)
+        is_share = self.metric.endswith("density")
+        y = Axis("weights kept", 0.0, 1.0, ".0%") if is_share else Axis(self.name, min(0.0, low - room), high + room)
+        plot = Plot(self.metric, Axis("step", 0.0, 1.01 * max(1, *self.steps)), y)
+        style = "curve dense" if self.metric.startswith("dense/") else "curve pruned"
+        plot.line(zip(self.steps, self.values, strict=True), style)
+        return plot.svg()
+
+    @property
+    def name(self) -> str:
+        """pruning/loss -> loss"""
+        return self.metric.rpartition("/")[2]
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """A few of the values, from the first to the last."""
+        thin = thinned(self, _ROWS)
+        return [(f"{step:,}", f"{value:.4f}") for step, value in zip(thin.steps, thin.values, strict=True)]
+
+
+async def read(points: AsyncIterable[MetricPoint]) -> list[Curve]:
+    """The curves of a job, the most important ones first. Of a step that was done twice, by two attempts, the last
+    value counts."""
+    found: dict[str, dict[int, float]] = {}
+    count = 0
+    async for point in points:
+        found.setdefault(point.metric, {})[point.step] = point.value
+        count += 1
+        if count >= _MAX_READ:
+            break
+    names = sorted(found, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+    curves = []
+    for name in names[:MAX_CURVES]:
+        finite = {step: value for step, value in found[name].items() if value - value == 0}
+        if finite:
+            curves.append(thinned(Curve(name, sorted(finite), [finite[step] for step in sorted(finite)]), MAX_POINTS))
+    return curves
+
+
+def thinned(curve: Curve, most: int) -> Curve:
+    """The same curve of at most so many points: of each stretch of steps its lowest and its highest value, and both
+    ends."""
+    size = len(curve.steps)
+    if size <= most:
+        return curve
+    pieces = max(1, (most - 2) // 2)
+    kept = {0, size - 1}
+    for piece in range(pieces):
+        places = range(piece * size // pieces, (piece + 1) * size // pieces)
+        kept |= {min(places, key=curve.values.__getitem__), max(places, key=curve.values.__getitem__)}
+    order = sorted(kept)
+    return Curve(curve.metric, [curve.steps[one] for one in order], [curve.values[one] for one in order])
+
+
+def as_json(curves: Sequence[Curve]) -> dict[str, object]:
+    """What a browser draws."""
+    return {"curves": [curve._asdict() for curve in curves]}

@@ -1,0 +1,58 @@
+"""The way of one user to the server: calls that show this user's credential."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from mvprune.client.convert import job_fields
+from mvprune.client.core import Core
+from mvprune.client.endpoint import Endpoint
+from mvprune.client.models import JobRecord
+from mvprune.client.sweep_models import SweepRecord
+from mvprune.client.transport import Transport
+from mvprune.client.wire import AsyncWire
+from mvprune.v1 import job_pb2
+
+_SECONDS = 20.0  # that one call may take
+Calls = Core[JobRecord, SweepRecord]
+
+
+class JobPage(NamedTuple):
+    """Some of the jobs of a list; `next_page` leads to those after them, "" at the end."""
+
+    jobs: list[JobRecord]
+    next_page: str
+
+
+class Link:
+    """A connection with a credential.
+
+    Args:
+        endpoint: the server.
+        token: the credential; "" for none.
+    """
+
+    def __init__(self, endpoint: Endpoint, token: str) -> None:
+        endpoint = replace(endpoint, token=token)
+        self.transport = Transport(AsyncWire(endpoint), endpoint, _SECONDS)
+
+    def calls(self, project: str) -> Calls:
+        """The calls about a project."""
+        return Core(self.transport, project, JobRecord, lambda: SweepRecord)
+
+    async def jobs(self, project: str, filter: str, order_by: str, size: int, page: str) -> JobPage:
+        """A page of a list of jobs: see `Client.list`.
+
+        Args:
+            page: the `next_page` of the page before; "" for the first one.
+        """
+        request = job_pb2.ListJobsRequest(
+            parent=f"projects/{project}", filter=filter, order_by=order_by, page_size=size, page_token=page
+        )
+        answer: Any = await self.transport.call(self.transport.jobs.ListJobs, request)
+        return JobPage([JobRecord(**job_fields(one)) for one in answer.jobs], answer.next_page_token)
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self.transport.wire.close()

@@ -1,0 +1,95 @@
+"""The addresses of the console, and what has to be so before one is answered.
+
+Every address of PAGES and ACTIONS is for users who are logged in. An action changes something: it takes a form that a
+page of this console has sent, with the token of the session. What is for everyone is in `app` and `login` alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from mvprune.common.exceptions import ServerUnreachable
+from mvprune.console import actions, compare, job, jobs, logs
+from mvprune.console.live import events
+from mvprune.console.security import is_own
+from mvprune.console.sessions import Session
+from mvprune.console.settings import Settings
+from mvprune.console.visit import FORM_TOKEN, Visit, read_form
+
+Handler = Callable[[Visit], Awaitable[Response]]
+_PAGE_SECONDS = 25.0  # that a page may take: a client of the server would wait longer for a restart
+_PROJECT = "/projects/{project}"
+_JOB = f"{_PROJECT}/jobs/{{job}}"
+
+PAGES: dict[str, Handler] = {
+    "/": jobs.first,
+    f"{_PROJECT}/jobs": jobs.listing,
+    _JOB: job.overview,
+    f"{_JOB}/curves.json": job.curves,
+    f"{_JOB}/log": logs.page,
+    f"{_JOB}/log.txt": logs.text,
+    f"{_JOB}/report.html": job.report,
+    f"{_PROJECT}/compare": compare.table,
+    f"{_PROJECT}/live": events,
+}
+ACTIONS: dict[str, Handler] = {
+    f"{_JOB}/cancel": actions.cancel,
+    f"{_JOB}/retry": actions.retry,
+    f"{_JOB}/delete": actions.delete,
+}
+
+
+def routes(settings: Settings) -> list[Route]:
+    """The addresses for users who are logged in."""
+    pages = [Route(path, _page(settings, handler), methods=["GET"]) for path, handler in PAGES.items()]
+    return pages + [Route(path, _action(settings, handler), methods=["POST"]) for path, handler in ACTIONS.items()]
+
+
+def session_of(settings: Settings, request: Request) -> tuple[str, Session] | None:
+    """The session of a request, with its name."""
+    name = request.cookies.get(settings.cookie, "")
+    found = request.app.state.sessions.get(name)
+    return None if found is None else (name, found)
+
+
+def _page(settings: Settings, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        found = session_of(settings, request)
+        if found is None:
+            asked = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+            return RedirectResponse(f"/login?next={quote(asked, safe='')}", 303)
+        name, session = found
+        return await _in_time(handler(Visit(request, session, name, {})))
+
+    return answer
+
+
+def _action(settings: Settings, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        found = session_of(settings, request)
+        if found is None:
+            raise HTTPException(401, "log in first; nothing was changed")
+        if not is_own(request):
+            raise HTTPException(403, "only a page of this console may change something; nothing was changed")
+        name, session = found
+        form = await read_form(request)
+        if not session.has_form_token("".join(form.get(FORM_TOKEN, [])[:1])):
+            raise HTTPException(403, "the form is of another session; load its page again. Nothing was changed")
+        return await _in_time(handler(Visit(request, session, name, form)))
+
+    return answer
+
+
+async def _in_time(answer: Awaitable[Response]) -> Response:
+    try:
+        async with asyncio.timeout(_PAGE_SECONDS):
+            return await answer
+    except TimeoutError:
+        raise ServerUnreachable(f"the server did not answer within {_PAGE_SECONDS:g} s") from None

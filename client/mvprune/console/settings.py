@@ -1,0 +1,32 @@
+"""The settings of a console."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mvprune.client.endpoint import Endpoint
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a console is started with.
+
+    Attributes:
+        endpoint: the server that it shows. Its token is that of the one user who has the key; in a console without a
+            key it has none.
+        project: that is shown first.
+        key: of the address that its one user opens; "": users log in with their tokens.
+        secure: whether browsers reach it by HTTPS, through a proxy: then they are told to keep the cookie to it.
+        host_names: names by which browsers may call it, besides addresses and localhost.
+    """
+
+    endpoint: Endpoint
+    project: str
+    key: str = ""
+    secure: bool = True
+    host_names: tuple[str, ...] = ()
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie. Browsers take one with the prefix from this very host, by HTTPS, and no other."""
+        return "__Host-mvprune" if self.secure else "mvprune-console"

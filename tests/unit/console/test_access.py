@@ -1,0 +1,178 @@
+"""Who may see and do what: every address of the console, for each kind of user."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import httpx
+import pytest
+from tests.unit.console.conftest import OWN, World, form_token
+
+from mvprune.console.app import application
+from mvprune.console.routes import ACTIONS, PAGES
+from mvprune.console.security import is_local_path
+
+OPEN = {"/health", "/static/{file}", "/login", "/logout"}
+
+
+def filled(path: str, world: World) -> str:
+    return path.format(project="search", job=world.job, sweep="none", upload="none", token="none")
+
+
+def test_every_address_is_in_a_table(world: World) -> None:
+    app = application(world.settings)
+    known = {(route.path, method) for route in app.routes for method in route.methods - {"HEAD"}}  # type: ignore[attr-defined]
+    tables = {(path, "GET") for path in PAGES} | {(path, "POST") for path in ACTIONS}
+    assert {path for path, _ in known - tables} == OPEN
+    assert tables <= known
+
+
+async def test_nothing_is_shown_or_done_without_login(world: World) -> None:
+    browser = world.browser()
+    for path in PAGES:
+        answer = await browser.get(filled(path, world))
+        assert answer.status_code == 303, path
+        assert answer.headers["location"].startswith("/login?next=%2F"), path
+    for path in ACTIONS:
+        assert (await browser.post(filled(path, world), data={"a": "b"}, headers=OWN)).status_code == 401, path
+    browser.cookies.set(world.settings.cookie, "made-up")
+    assert (await browser.get("/")).status_code == 303
+
+
+async def test_an_action_needs_a_form_of_the_users_own_page(world: World) -> None:
+    browser = await world.logged_in("submit")
+    token = await form_token(browser, f"/projects/search/jobs/{world.job}")
+    another = await form_token(await world.logged_in("submit"), f"/projects/search/jobs/{world.job}")
+    for path in (filled(path, world) for path in ACTIONS):
+        for site in ("cross-site", "same-site", "none", None):
+            headers = {"sec-fetch-site": site} if site else {}
+            answer = await browser.post(path, data={"form_token": token}, headers=headers)
+            assert answer.status_code == 403, (path, site)
+        for given in ({}, {"form_token": ""}, {"form_token": another}):
+            assert (await browser.post(path, data=given, headers=OWN)).status_code in (403, 415), path
+    assert "CANCEL" not in (await browser.get(f"/projects/search/jobs/{world.job}")).text
+
+
+@pytest.mark.parametrize("role", ["read", "submit", "admin", "operator"])
+async def test_who_may_read_sees_all_pages_and_who_may_submit_changes(world: World, role: str) -> None:
+    browser = await world.logged_in(role)
+    for path in PAGES:
+        answer = await browser.get(filled(path, world))
+        assert answer.status_code in ((403, 409) if "report" in path else (200, 303)), (path, answer.text)
+    form = {"form_token": await form_token(browser, f"/projects/search/jobs/{world.job}")}
+    answer = await browser.post(f"/projects/search/jobs/{world.job}/cancel", data=form, headers=OWN)
+    assert answer.status_code == (403 if role == "read" else 303), answer.text
+
+
+async def test_a_token_of_another_project_sees_nothing(world: World) -> None:
+    browser = await world.logged_in("other")
+    form = {"form_token": "".join([one.form_token for one in _sessions(browser)])}
+    for path in PAGES:
+        if "{project}" in path and not path.endswith("/live"):
+            answer = await browser.get(filled(path, world), params={"job": world.job})
+            assert answer.status_code in (403, 404), path
+            assert "team=" not in answer.text
+    for path in ACTIONS:
+        answer = await browser.post(filled(path, world), data=form, headers=OWN)
+        assert answer.status_code in (403, 404), path
+
+
+async def test_login_takes_tokens_of_the_server_only(world: World) -> None:
+    browser = world.browser()
+    for token in ("", "wrong", "mvp_token-aaaa_bbbb", "zwei wörter"):
+        answer = await browser.post("/login", data={"token": token, "project": "search"}, headers=OWN)
+        assert answer.status_code == 401, token
+        assert "set-cookie" not in answer.headers
+        assert not token or token not in answer.text
+    form = {"token": world.tokens["read"], "project": "search"}
+    assert (await browser.post("/login", data=form)).status_code == 403  # from another site
+    assert (await browser.post("/login", json=form, headers=OWN)).status_code == 415
+
+
+async def test_the_cookie_is_for_this_host_alone_and_always_a_new_one(world: World) -> None:
+    browser = world.browser()
+    browser.cookies.set(world.settings.cookie, "fixed-by-another", domain="console.test")
+    form = {"token": world.tokens["read"], "project": "search"}
+    answer = await browser.post("/login", data=form, headers=OWN)
+    cookie = answer.headers["set-cookie"]
+    name, _, value = cookie.partition(";")[0].partition("=")
+    assert (name, value) != ("__Host-mvprune", "fixed-by-another")
+    assert name == "__Host-mvprune"
+    for flag in ("HttpOnly", "Secure", "Path=/", "SameSite=lax"):
+        assert flag in cookie
+    assert "Domain" not in cookie
+    before = dict(browser.cookies)
+    await browser.post("/login", data=form, headers=OWN)
+    stale = world.browser()
+    stale.cookies.update(before)
+    assert (await stale.get("/projects/search/jobs")).status_code == 303
+    assert (await browser.get("/projects/search/jobs")).status_code == 200
+    kept = dict(browser.cookies)
+    assert (await browser.post("/logout", headers=OWN)).headers["location"] == "/login"
+    stale.cookies.update(kept)
+    assert (await stale.get("/projects/search/jobs")).status_code == 303
+
+
+@pytest.mark.parametrize(
+    "then",
+    ["//evil.test", "https://evil.test", "/\\evil.test", "\\\\evil.test", "javascript:alert(1)", "/\t/evil.test"],
+)
+async def test_login_leads_nowhere_else(world: World, then: str) -> None:
+    assert not is_local_path(then)
+    browser = world.browser()
+    assert then not in (await browser.get("/login", params={"next": then})).text
+    form = {"token": world.tokens["read"], "project": "search", "next": then}
+    assert (await browser.post("/login", data=form, headers=OWN)).headers["location"] == "/"
+
+
+async def test_login_leads_back_to_where_one_was(world: World) -> None:
+    browser = world.browser()
+    asked = await browser.get(f"/projects/search/jobs/{world.job}/log", params={"search": "a b"})
+    page = await browser.get(asked.headers["location"])
+    assert f'value="/projects/search/jobs/{world.job}/log?search=a+b"' in page.text.replace("%20", "+")
+
+
+async def test_every_answer_has_the_headers(world: World) -> None:
+    browser = await world.logged_in("read")
+    paths = ["/health", "/login", "/static/console.js", "/static/../app.py", "/nowhere", "/projects/search/jobs"]
+    for path in [*paths, f"/projects/search/jobs/{world.job}", "/projects/search/jobs/none"]:
+        headers = (await browser.get(path)).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+    assert (await browser.get("/static/..%2Fapp.py")).status_code == 404
+
+
+async def test_a_name_that_was_bound_to_this_address_is_refused(world: World) -> None:
+    browser = await world.logged_in("read")
+    for path in ("/login", "/projects/search/jobs", "/static/console.js"):
+        assert (await browser.get(path, headers={"host": "evil.test"})).status_code == 421
+
+
+async def test_a_console_of_one_user_wants_its_key(world: World) -> None:
+    endpoint = replace(world.settings.endpoint, token=world.tokens["read"])
+    settings = replace(world.settings, endpoint=endpoint, key="the-key", secure=False)
+    app = application(settings, once=["one-time"])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:1") as browser:
+        assert (await browser.get("/projects/search/jobs")).status_code == 303
+        assert (await browser.post("/login", data={"token": world.tokens["read"]}, headers=OWN)).status_code == 405
+        for wrong in ("the-ke", "THE-KEY", "%00"):
+            assert (await browser.get(f"/start/{wrong}")).status_code == 403
+        assert (await browser.get("/start/one-time")).status_code == 303
+        assert "Secure" not in str(browser.cookies.jar)
+        assert (await browser.get("/projects/search/jobs")).status_code == 200
+        browser.cookies.clear()
+        assert (await browser.get("/start/one-time")).status_code == 403
+        assert (await browser.get("/start/the-key")).status_code == 303
+        assert (await browser.get("/projects/search/jobs")).status_code == 200
+    await app.state.sessions.close()
+
+
+def _sessions(browser: httpx.AsyncClient) -> list[object]:
+    transport = browser._transport
+    assert isinstance(transport, httpx.ASGITransport)
+    return [transport.app.state.sessions.get(value) for value in browser.cookies.values()]  # type: ignore[attr-defined]

@@ -1,0 +1,197 @@
+"""The console in a real browser, with a real server: what is live, what works without scripts, who can use it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from tests.conftest import server_path
+from tests.integration.servers import Data, Server
+
+from mvprune import Client
+
+pytestmark = pytest.mark.slow
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+STAND_IN = Path(__file__).with_name("stand_in")
+MVPCTL = Path(sys.executable).with_name("mvpctl")
+_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
+SOON = 1000  # milliseconds in which a change is seen
+
+
+class World:
+    """A server, a console as a user starts it, and a browser."""
+
+    def __init__(self, server: Server, client: Client, base: str, start: str, browser: Browser, data: Data) -> None:
+        self.server, self.client, self.base, self.start, self.browser, self._data = (
+            *(server, client, base, start),
+            *(browser, data),
+        )
+        self.problems: list[str] = []
+
+    def submit(self, steps: int, **more: Any) -> str:
+        data = {"train": server_path(self._data.train), "validation": server_path(self._data.validation)}
+        options = {
+            "density": 0.1,
+            "method": "movement",
+            "max_steps": steps,
+            "batch_size": 1,
+            "cpus": 0.1,
+            **data,
+            **more,
+        }
+        return self.client.submit(model="bert-base-uncased", **options).id
+
+    @contextmanager
+    def page(self, path: str = "", **context: Any) -> Iterator[Page]:
+        """A page of a new browser that is logged in; whatever its console says is a problem."""
+        with closing(self.browser.new_context(**context)) as made:
+            page = made.new_page()
+            page.on("console", lambda message: self._note(message.type, message.text))
+            page.on("pageerror", lambda error: self.problems.append(str(error)))
+            page.goto(self.start)
+            if path:
+                page.goto(self.base + path)
+            yield page
+
+    def _note(self, kind: str, text: str) -> None:
+        if "frame is sandboxed" not in text and not (kind == "error" and "net::ERR" in text):
+            self.problems.append(f"{kind}: {text}")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium")
+    folder = tmp_path_factory.mktemp("console")
+    data, server = Data.write(folder), Server(folder / "home")
+    server.start({"PYTHONPATH": str(STAND_IN)}, drain_seconds=0)
+    command = [MVPCTL, "console", "--no-browser", "--address", server.address]
+    console = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "MVPRUNE_CONFIG": os.devnull}
+    )
+    assert console.stdout is not None
+    found = re.search(r"(http://[^/]+)/start/\S+", console.stdout.readline())
+    assert found
+    try:
+        with Client(server.address) as client, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
+            yield World(server, client, found[1], found[0], browser, data)
+            browser.close()
+    finally:
+        console.terminate()
+        ended = time.monotonic()
+        console.wait(20)
+        server.close()
+    assert time.monotonic() - ended < 5  # though pages had streams open
+    assert console.returncode == 0
+
+
+def test_pages_are_live_and_survive_a_restart_of_the_server(world: World) -> None:
+    with world.page() as page:
+        expect(page.get_by_text("There is no such job")).to_be_visible()
+        job = world.submit(100)
+        row = page.get_by_role("link", name=job)
+        expect(row).to_be_visible(timeout=3000)  # a list is looked at every second or two
+        row.click()
+        page.wait_for_url(f"**/jobs/{job}")
+        page.get_by_text("What was asked for").click()
+        world.client.wait(job, on_progress=lambda _: None)
+        expect(page.locator(".lead .state")).to_have_text("SUCCEEDED", timeout=SOON)
+        expect(page.get_by_text(f"mvpctl download {job}")).to_be_visible()
+        expect(page.get_by_text("learning_rate").first).to_be_visible()  # what was opened stays so
+        expect(page.locator("[data-curve='pruning/loss'] canvas")).to_be_visible()
+        page.get_by_text("Report of the worker").click()
+        report = page.frame_locator("iframe")
+        expect(report.get_by_text("How it went")).to_be_visible()
+        assert page.title().startswith(job)
+
+    slow = world.submit(6000)
+    with world.page(f"/projects/default/jobs/{slow}/log") as log, log.context.new_page() as page:
+        page.goto(f"{world.base}/projects/default/jobs/{slow}")
+        expect(page.locator(".lead .state")).to_have_text("RUNNING", timeout=20_000)
+        expect(page.locator("#live")).to_have_text("live")
+        log.reload()
+        expect(log.locator("#log")).to_contain_text("<script>document.title = 'taken'</script>")
+        before = log.locator("#log").inner_text()
+        expect(log.locator("#log")).not_to_have_text(before, timeout=3000)
+        assert world.server.process is not None
+        world.server.process.kill()
+        world.server.process.wait()
+        world.server.start({"PYTHONPATH": str(STAND_IN)}, drain_seconds=0)
+        page.on("dialog", lambda dialog: dialog.accept())
+        shown = page.locator(".fields").first.inner_text()
+        expect(page.locator(".fields").first).not_to_have_text(shown, timeout=15_000)
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.locator(".lead .state")).to_have_text("CANCELLED", timeout=15_000)
+        expect(page.get_by_role("button", name="Retry")).to_be_visible()
+    assert world.problems == []
+
+
+def test_pages_are_for_everyone(world: World) -> None:
+    jobs = [world.submit(9, seed=seed, labels={"team": "search"}) for seed in (1, 13)]
+    for job in jobs:
+        world.client.wait(job) if job == jobs[0] else list(world.client.watch(job))
+    listing = "/projects/default/jobs?label=team%3Dsearch"
+    paths = [listing, *(f"/projects/default/jobs/{job}" for job in jobs), f"/projects/default/jobs/{jobs[0]}/log"]
+    paths.append("/projects/default/compare?" + "&".join(f"job={job}" for job in jobs))
+    with world.page() as page:
+        for path in [*paths, "/login", "/nowhere"]:
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+                page.goto(world.base + path)
+                page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
+                found = Axe().run(page)
+                assert found.response["violations"] == [], (path, scheme)
+        page.set_viewport_size({"width": 320, "height": 640})
+        for path in paths:
+            page.goto(world.base + path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 320, path
+    # Of the page that there is not, and of the frames that axe cannot look into.
+    world.problems = [one for one in world.problems if "404" not in one and "postMessage" not in one]
+
+    with world.page(listing) as page:  # by the keyboard alone
+
+        def tab_to(wanted: str) -> None:
+            for _ in range(60):
+                page.keyboard.press("Tab")
+                focused = page.evaluate(
+                    "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent"
+                )
+                if wanted in focused:
+                    return
+            raise AssertionError(f"{wanted} is not reached")
+
+        for job in jobs[::-1]:
+            tab_to(f"Compare {job}")
+            page.keyboard.press("Space")
+        tab_to("Compare the chosen jobs")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/compare?*")
+        expect(page.locator(".best").first).to_be_visible()
+
+    with world.page(listing, java_script_enabled=False) as page:
+        page.get_by_role("link", name=jobs[0]).click()
+        expect(page.locator(".lead .state")).to_have_text("SUCCEEDED")
+        expect(page.locator("[data-curve='pruning/loss'] svg").first).to_be_visible()
+        page.get_by_role("link", name="Log", exact=True).click()
+        page.get_by_label("Lines with").fill("step 5:")
+        page.get_by_role("button", name="Show").click()
+        assert re.fullmatch(r"\d+ step 5: loss \d\.\d+", page.locator("#log").inner_text().strip())
+        page.goto(f"{world.base}/projects/default/jobs/{jobs[1]}")
+        page.get_by_role("button", name="Delete").click()
+        expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+        expect(page.get_by_role("link", name=jobs[1])).to_have_count(0)
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_text("has printed")).to_be_visible()
+    assert world.problems == []
