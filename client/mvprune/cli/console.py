@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mvprune.cli.shared.errors import LocalRefusal, UsageError
@@ -32,6 +32,14 @@ the console itself has none. Put a proxy with HTTPS before it, and name the host
 _ADDRESS = ("127.0.0.1", 0)
 _ADDRESS_OF_MANY = ("127.0.0.1", 8090)
 _SOME_TOKEN = "of-a-user"  # noqa: S105 (none of a server: it stands for those to come)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A console that listens: the address to be opened, and that of the server."""
+
+    url: str
+    server: str
 
 
 def main() -> int:
@@ -97,7 +105,7 @@ def _serve(args: argparse.Namespace, settings: Settings) -> ExitCode:
         base = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         url = f"{base}/start/{settings.key}" if settings.key else f"{base}/"
         if args.form.is_data:
-            print_data({"url": url, "server": settings.endpoint.address}, args.form.output, one_of_many=True)
+            print_data(Started(url, settings.endpoint.address), args.form.output, one_of_many=True)
         else:
             print(url if args.form.quiet else clean(f"console of {settings.endpoint.address} on {url}"), flush=True)
         if once:

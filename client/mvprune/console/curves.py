@@ -1,8 +1,9 @@
-"""The values that a job has recorded, as curves: thinned, drawn without scripts, and as tables."""
+"""The values that a job has recorded, as curves, drawn without scripts, and as tables."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from mvprune.artifact.report.svg import Axis, Plot
@@ -10,7 +11,7 @@ from mvprune.client.models import MetricPoint
 
 MAX_CURVES = 6
 MAX_POINTS = 1000  # of a curve that a browser draws
-_MAX_READ = 200_000  # points of a job
+PICTURE_POINTS = 300  # of a picture
 _ROWS = 25  # of a table
 _FIRST = ("pruning/loss", "pruning/density", "dense/loss")
 
@@ -46,23 +47,15 @@ class Curve(NamedTuple):
         return [(f"{step:,}", f"{value:.4f}") for step, value in zip(thin.steps, thin.values, strict=True)]
 
 
-async def read(points: AsyncIterable[MetricPoint]) -> list[Curve]:
-    """The curves of a job, the most important ones first. Of a step that was done twice, by two attempts, the last
-    value counts."""
-    found: dict[str, dict[int, float]] = {}
-    count = 0
-    async for point in points:
-        found.setdefault(point.metric, {})[point.step] = point.value
-        count += 1
-        if count >= _MAX_READ:
-            break
-    names = sorted(found, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
-    curves = []
-    for name in names[:MAX_CURVES]:
-        finite = {step: value for step, value in found[name].items() if value - value == 0}
-        if finite:
-            curves.append(thinned(Curve(name, sorted(finite), [finite[step] for step in sorted(finite)]), MAX_POINTS))
-    return curves
+def curves_of(metrics: Mapping[str, Sequence[MetricPoint]]) -> list[Curve]:
+    """The curves of a job, the most important ones first. What is no number is left out."""
+    names = sorted(metrics, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+    found = []
+    for name in names:
+        points = [point for point in metrics[name] if math.isfinite(point.value)]
+        if points:
+            found.append(Curve(name, [point.step for point in points], [point.value for point in points]))
+    return found[:MAX_CURVES]
 
 
 def thinned(curve: Curve, most: int) -> Curve:

@@ -15,7 +15,7 @@ from mvprune.artifact.report import REPORT_FILE
 from mvprune.client import display, download, given, tables
 from mvprune.client.models import Artifact, JobRecord
 from mvprune.common.units import percent
-from mvprune.console.curves import Curve, as_json, read
+from mvprune.console.curves import MAX_POINTS, PICTURE_POINTS, as_json, curves_of
 from mvprune.console.live import version
 from mvprune.console.security import OF_A_REPORT
 from mvprune.console.visit import Visit
@@ -38,8 +38,11 @@ class Setting(NamedTuple):
 async def overview(visit: Visit) -> Response:
     """All that matters of a job."""
     calls, name = visit.calls, visit.job
-    job, events, attempts, curves = await asyncio.gather(
-        calls.get(name), _all(calls.events(name)), _all(calls.attempts(name)), read(calls.metrics(name))
+    job, events, attempts, metrics = await asyncio.gather(
+        calls.get(name),
+        _all(calls.events(name)),
+        _all(calls.attempts(name)),
+        calls.curves(name, max_points=PICTURE_POINTS),
     )
     artifact = await calls.artifact(job.artifact) if job.artifact else None
     progress = job.progress
@@ -57,7 +60,7 @@ async def overview(visit: Visit) -> Response:
         speed=speed_in_words(artifact.metrics) if artifact else [],
         has_report=artifact is not None and any(file.path == REPORT_FILE for file in artifact.files),
         uses=uses(job, artifact) if artifact else [],
-        curves=curves,
+        curves=curves_of(metrics),
         settings=settings(job),
         attempt_columns=tables.ATTEMPT_COLUMNS,
         attempts=tables.attempt_rows(attempts),
@@ -68,8 +71,7 @@ async def overview(visit: Visit) -> Response:
 
 async def curves(visit: Visit) -> Response:
     """The curves of a job as JSON."""
-    found: list[Curve] = await read(visit.calls.metrics(visit.job))
-    return JSONResponse(as_json(found))
+    return JSONResponse(as_json(curves_of(await visit.calls.curves(visit.job, max_points=MAX_POINTS))))
 
 
 async def report(visit: Visit) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from mvprune.client.admin import AsyncAdmin, Caller
 from mvprune.client.convert import job_fields
 from mvprune.client.core import Core
 from mvprune.client.endpoint import Endpoint
@@ -40,6 +41,10 @@ class Link:
     def calls(self, project: str) -> Calls:
         """The calls about a project."""
         return Core(self.transport, project, JobRecord, lambda: SweepRecord)
+
+    async def caller(self) -> Caller:
+        """Whose credential it is. Raises NotAuthorised if the server does not know it."""
+        return await AsyncAdmin(self.transport).caller()
 
     async def jobs(self, project: str, filter: str, order_by: str, size: int, page: str) -> JobPage:
         """A page of a list of jobs: see `Client.list`.

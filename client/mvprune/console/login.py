@@ -10,12 +10,16 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from mvprune.client.admin import Caller
 from mvprune.client.endpoint import check_project, check_token
 from mvprune.common.exceptions import InvalidArgument, MvpruneError
 from mvprune.console.link import Link
 from mvprune.console.security import is_local_path, is_own
 from mvprune.console.settings import Settings
 from mvprune.console.visit import page, read_form
+
+ALL = "-"
+"""The project of a token that is valid for all."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,11 @@ class Login:
             return self._page(then, "token: must be given", project)
         link = Link(self.settings.endpoint, token)
         try:
-            await link.jobs(project, "", "", 1, "")
+            caller = await link.caller()
         except MvpruneError as error:
             await link.close()
             return self._page(then, str(error), project)
-        return self._begin(request, link, project, then)
+        return self._begin(request, link, caller, project, then)
 
     async def _start(self, request: Request) -> Response:
         """Begins the session of the one user, who has the key."""
@@ -69,15 +73,16 @@ class Login:
         elif not hmac.compare_digest(given.encode(), self.settings.key.encode()):
             raise HTTPException(403, "the address is not the one that mvpctl console has printed, or was opened before")
         endpoint = self.settings.endpoint
-        return self._begin(request, Link(endpoint, endpoint.token), self.settings.project, "/")
+        link = Link(endpoint, endpoint.token)
+        return self._begin(request, link, await link.caller(), self.settings.project, "/")
 
-    def _begin(self, request: Request, link: Link, project: str, then: str) -> Response:
+    def _begin(self, request: Request, link: Link, caller: Caller, project: str, then: str) -> Response:
         """A session with a new name: one that the browser brings along is ended, whoever set it."""
         sessions = request.app.state.sessions
         sessions.end(request.cookies.get(self.settings.cookie, ""))
         answer = RedirectResponse(then if is_local_path(then) else "/", 303)
         secure = self.settings.secure
-        name = sessions.begin(link, project)
+        name = sessions.begin(link, project if caller.project == ALL else caller.project, caller.scope)
         answer.set_cookie(self.settings.cookie, name, path="/", secure=secure, httponly=True, samesite="lax")
         return answer
 

@@ -29,9 +29,15 @@ class Session:
 
     link: Link
     project: str
+    scope: str
     born: float
     used: float
     form_token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+
+    @property
+    def may_submit(self) -> bool:
+        """Whether it is worth showing what changes something."""
+        return self.scope != "read"
 
     def has_form_token(self, given: str) -> bool:
         """Whether a form is of this session."""
@@ -50,7 +56,7 @@ class Sessions:
         self._all: dict[str, Session] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def begin(self, link: Link, project: str) -> str:
+    def begin(self, link: Link, project: str, scope: str) -> str:
         """Begins a session; returns its name, which is always a new one."""
         now = self._clock()
         for name in [name for name, one in self._all.items() if self._is_over(one, now)]:
@@ -58,7 +64,7 @@ class Sessions:
         while len(self._all) >= MAX_SESSIONS:
             self.end(min(self._all, key=lambda name: self._all[name].used))
         name = secrets.token_urlsafe(32)
-        self._all[name] = Session(link, project, now, now)
+        self._all[name] = Session(link, project, scope, now, now)
         return name
 
     def get(self, name: str) -> Session | None:

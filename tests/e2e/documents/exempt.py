@@ -43,6 +43,8 @@ EXEMPT: tuple[Exempt, ...] = (
     *_all("docs/install.md", PYPI, "pip ", "python3 -m venv", "server/bin/pip", "worker/bin/pip"),
     *_all("docs/push.md", PYPI, "pip "),
     *_all("docs/mcp.md", PYPI, "pip "),
+    *_all("docs/console.md", PYPI, "pip "),
+    *_all("docs/console.md", "tests/unit/console runs it", "mvpctl console", "mvprune-console"),
     *_all("docs/push.md", MLFLOW, "mvpctl push JOB --to mlflow", "mvpctl push out/ --to mlflow", "run = "),
     *_all("docs/deploy.md", ROOT_USER, "python3 -m venv", "install ", "systemctl"),
     *_all("docs/deploy.md", DOCKER, "version=", "build=", "$build", "cd deploy", "export MVPRUNE_VERSION"),

@@ -223,6 +223,7 @@ LOCAL = {
         "`compare`": "client/mvprune/artifact/comparison.py:Comparison",
         "each of its `artifacts`": "client/mvprune/artifact/comparison.py:Compared",
     },
+    "console": {"`console`": "client/mvprune/cli/console.py:Started"},
     "export": {"`export`": "client/mvprune/export/__init__.py:Exported"},
     "evaluate": {"`evaluate`": "workers/mvprune_workers/commands/evaluate.py:"},
     "benchmark": {

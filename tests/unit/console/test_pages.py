@@ -67,7 +67,6 @@ async def test_a_part_of_a_page_is_its_content(world: World) -> None:
         part = (await browser.get(path, params={"part": "main"})).text.strip()
         assert part.startswith("<main ")
         assert part.endswith("</main>")
-        assert part in (await browser.get(path)).text or "version=" in part
 
 
 async def test_a_list_is_what_its_address_says(world: World) -> None:
