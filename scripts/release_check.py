@@ -32,6 +32,7 @@ USES = {
     "export": "import mvprune.export, onnx, onnxruntime, onnxscript, scipy",
     "serve": "import mvprune.serving.app, mvprune.serving.server",
     "mlflow": "import mlflow",
+    "hub": "import huggingface_hub",
     "mcp": "import mvprune.mcp.server, mvprune.mcp.http",
     "ray": "import ray",
     "otel": "import opentelemetry.sdk.trace, opentelemetry.exporter.otlp.proto.http",

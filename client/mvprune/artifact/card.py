@@ -31,6 +31,18 @@ Form = Literal["sparse", "delta", "dense"]
 _OF_CLASS = ("precision", "recall", "f1")
 _MAX_CLASSES = 100
 
+_PAPERS = {  # of methods, on arXiv
+    "movement": "2005.07683",
+    "soft_movement": "2005.07683",
+    "l0": "1712.01312",
+    "magnitude": "1710.01878",
+    "platon": "2206.12562",
+    "obert": "2203.07259",
+    "smp": "2210.06210",
+    "rigl": "1911.11134",
+    "sparse_momentum": "1907.04840",
+    "rpp": "1909.12486",
+}
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
@@ -65,21 +77,36 @@ def model_card(info: ResultInfo, architecture: str, form: Form = "sparse", *, to
     return "\n\n".join(sections) + "\n"
 
 
+def base_on_hub(info: ResultInfo) -> str:
+    """The id that the base model has on the hub, "" for a folder."""
+    return info.model.name if _HUB_ID.fullmatch(info.model.name) else ""
+
+
+def with_license(card: str, license: str) -> str:
+    """A card with a license in its front matter, in place of the one that it has."""
+    front, end, rest = card.partition("\n---\n")
+    lines = [line for line in front.split("\n") if not line.startswith("license:")]
+    return "\n".join([*lines, f"license: {json.dumps(license)}"]) + end + rest
+
+
 def _front_matter(info: ResultInfo, form: Form) -> dict[str, Any]:
     """The metadata that the hub reads. Names that it does not know, such as folders, are left out.
 
     The hub shows the code of a library that it knows. That of transformers opens only a plain folder.
     """
-    task, data = _task(info), _dataset_id(info)
+    task, data, base = _task(info), _dataset_id(info), base_on_hub(info)
     known = {
-        "base_model": info.model.name if _HUB_ID.fullmatch(info.model.name) else "",
+        "base_model": base,
+        "base_model_relation": "finetune" if base else "",  # the hub has no word for pruning
         "datasets": [data] if data else [],
         "pipeline_tag": task.kind.pipeline if task else "",
         "metrics": _metric_names(info),
     }
+    paper = _PAPERS.get(method_name(info)) if is_pruned(info) else None
+    tags = ["mvprune", *["pruning"] * is_pruned(info), *["sparse"] * has_zeros(info)]
     return {
         "library_name": "transformers" if form == "dense" else "mvprune",
-        "tags": ["mvprune", *["pruning"] * is_pruned(info), *["sparse"] * has_zeros(info)],
+        "tags": [*tags, *([f"arxiv:{paper}"] if paper else [])],
         **{key: value for key, value in known.items() if value},
         "model-index": [_model_index(info, data or "custom")],
     }

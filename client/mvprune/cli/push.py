@@ -13,32 +13,52 @@ from mvprune.cli.shared.errors import UsageError
 from mvprune.cli.shared.local import refusals
 from mvprune.cli.shared.options import command_parser
 from mvprune.cli.shared.output import answer
+from mvprune.cli.shared.text import clean
 from mvprune.cli.shared.types import path
 
 _DETAILS = """--to mlflow creates a run with parameters, metrics, curves and files. Pushing again returns the same run.
---to hub-folder OUT writes a folder that can be uploaded to the Hugging Face Hub."""
-_ONLY_FOR = {"mlflow": ("tracking_uri", "experiment"), "hub-folder": ("dense", "base")}
+--to hub OWNER/NAME makes a commit of a repository of the Hugging Face Hub. Pushing again makes no other.
+--to hub-folder OUT writes a folder that can be uploaded to the Hub."""
+_EXAMPLE = """mvpctl push out/ --to mlflow --tracking-uri http://127.0.0.1:5000
+  mvpctl push sst2-k3x9 --to hub me/sst2-3-percent --private"""
+_TARGETS = {"mlflow": "", "hub": "OWNER/NAME", "hub-folder": "OUT"}
+"""Targets, and the word that each is given with."""
+_FOR = {
+    **dict.fromkeys(("tracking_uri", "experiment"), ("mlflow",)),
+    **dict.fromkeys(("dense", "base"), ("hub", "hub-folder")),
+    **dict.fromkeys(("private", "revision", "create_pr", "license"), ("hub",)),
+}
+"""Options, and the targets that have them."""
 
 
 def push_command(argv: Sequence[str]) -> None:
     """Publishes an artifact."""
-    parser = command_parser(
-        "push", "mvpctl push out/ --to mlflow --tracking-uri http://127.0.0.1:5000", _DETAILS, job=False
-    )
+    parser = command_parser("push", _EXAMPLE, _DETAILS, job=False)
     parser.add_argument("artifact", type=artifact_or_job, metavar="ARTIFACT|JOB", help=ARTIFACT_OR_JOB)
     parser.add_argument(
-        "--to", nargs="+", required=True, metavar=("TARGET", "OUT"), help="mlflow, or hub-folder and a new folder"
+        "--to",
+        nargs="+",
+        required=True,
+        metavar=("TARGET", "OUT"),
+        help="mlflow; hub and a repository; or hub-folder and a new folder",
     )
     mlflow = parser.add_argument_group("to mlflow")
     mlflow.add_argument("--tracking-uri", metavar="URI", help="default: MLFLOW_TRACKING_URI")
     mlflow.add_argument("--experiment", metavar="NAME", help="default: mvprune")
-    hub = parser.add_argument_group("to hub-folder")
+    hub = parser.add_argument_group("to hub and hub-folder")
     hub.add_argument("--dense", action="store_true", help="dense weights, which load without mvprune")
     hub.add_argument("--base", type=path, metavar="DIR", help="the base model's folder, for a delta artifact")
+    commit = parser.add_argument_group("to hub", "The token is that of HF_TOKEN, or of `hf auth login`.")
+    commit.add_argument("--private", action="store_true", help="a new repository is private")
+    commit.add_argument("--revision", metavar="BRANCH", help="default: main")
+    commit.add_argument("--create-pr", action="store_true", help="make a pull request in place of a commit")
+    commit.add_argument("--license", metavar="ID", help="such as apache-2.0; default: the base model's on the Hub")
     args = parser.parse_args(argv)
     target, out = _target(args)
     if target == "mlflow":
         _push_to_mlflow(args)
+    elif target == "hub":
+        _push_to_hub(args, out)
     else:
         _write_hub_folder(args, Path(out))
 
@@ -46,14 +66,15 @@ def push_command(argv: Sequence[str]) -> None:
 def _target(args: argparse.Namespace) -> tuple[str, str]:
     """The two words of --to, "" for the one that mlflow does without."""
     target, *rest = args.to
-    if target not in _ONLY_FOR:
-        raise UsageError(f"--to must be mlflow or hub-folder OUT, got {target!r}", "mvpctl push")
-    if len(rest) != (target == "hub-folder") or "" in rest:
-        raise UsageError(f"--to must be mlflow or hub-folder OUT, got {' '.join(args.to)!r}", "mvpctl push")
-    for other, options in _ONLY_FOR.items():
-        for option in options:
-            if other != target and getattr(args, option):
-                raise UsageError(f"--{option.replace('_', '-')} must be used with --to {other}", "mvpctl push")
+    if target not in _TARGETS or len(rest) != bool(_TARGETS[target]) or "" in rest:
+        allowed = ", ".join(f"{name} {word}".strip() for name, word in _TARGETS.items())
+        raise UsageError(f"--to must be one of {allowed}, got {' '.join(args.to)!r}", "mvpctl push")
+    for option, targets in _FOR.items():
+        if getattr(args, option) and target not in targets:
+            flag = f"--{option.replace('_', '-')}"
+            raise UsageError(f"{flag} must be used with --to {' or '.join(targets)}", "mvpctl push")
+    if args.create_pr and args.revision:
+        raise UsageError("--create-pr must be unset with --revision: it is to main", "mvpctl push")
     return target, rest[0] if rest else ""
 
 
@@ -76,6 +97,24 @@ def _push_to_mlflow(args: argparse.Namespace) -> None:
         )
     said = "pushed" if run.new else "already pushed"
     answer(args.form, run, [run.run_id], lambda: print(f"{said}: run {run.run_id} of experiment {run.experiment}"))
+
+
+def _push_to_hub(args: argparse.Namespace, repository: str) -> None:
+    with refusals("hub"), fetched(args) as source:
+        from mvprune.publish import push_to_hub
+
+        made = push_to_hub(
+            source.folder,
+            repository,
+            private=args.private or None,
+            revision=args.revision or "",
+            create_pr=args.create_pr,
+            dense=args.dense,
+            base=args.base,
+            license=args.license or "",
+        )
+    said = "pushed" if made.new else "already pushed"
+    answer(args.form, made, [made.url], lambda: print(clean(f"{said}: {made.url}")))
 
 
 def _write_hub_folder(args: argparse.Namespace, out: Path) -> None:

@@ -20,8 +20,9 @@ MvpruneError
 │   └── SweepCancelled
 ├── SweepWaitTimeout           the timeout has passed, the sweep continues: .sweep
 ├── NoPointPasses              no point of the sweep passes its gates: .sweep
-├── PushFailed                 MLflow rejected an artifact
-│   └── MlflowUnreachable
+├── PushFailed                 MLflow or the Hub rejected an artifact
+│   ├── MlflowUnreachable
+│   └── HubUnreachable
 ├── UploadError                a model or a data file could not be sent
 └── DownloadError
     ├── DestinationNotEmpty    the folder has other contents
@@ -44,11 +45,15 @@ class ServerUnreachable(MvpruneError):
 
 
 class PushFailed(MvpruneError):
-    """MLflow rejected the artifact; the message says why. Pushing it again resumes."""
+    """MLflow or the Hub rejected the artifact; the message says why. Pushing it again resumes."""
 
 
 class MlflowUnreachable(PushFailed):
     """No server answers at MLflow's address."""
+
+
+class HubUnreachable(PushFailed):
+    """No server answers at the Hub's address."""
 
 
 class FieldViolation(NamedTuple):

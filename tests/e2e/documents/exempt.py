@@ -12,6 +12,7 @@ PYPI = "needs packages from an index"
 OTHER_MACHINE = "needs another machine"
 GPU = "needs GPUs"
 MLFLOW = "needs an MLflow server; tests/unit/cli/test_push.py has one"
+HUB = "needs the Hub; tests/unit/publish/test_repository.py has a stand-in"
 OWN_MODEL = "mvpctl submit --model ./my-model --train train.jsonl --validation dev.tsv --density 0.10"
 ROOT_USER = "needs root and systemd"
 
@@ -42,6 +43,7 @@ EXEMPT: tuple[Exempt, ...] = (
     Exempt("README.md", "$ mvpctl submit", "what make demo prints; tests/unit/project/test_pictures.py compares it"),
     *_all("docs/install.md", PYPI, "pip ", "python3 -m venv", "server/bin/pip", "worker/bin/pip"),
     *_all("docs/push.md", PYPI, "pip "),
+    *_all("docs/push.md", HUB, "mvpctl push JOB --to hub ", "mvpctl push out/ --to hub ", "commit = "),
     *_all("docs/mcp.md", PYPI, "pip "),
     *_all("docs/console.md", PYPI, "pip "),
     *_all("docs/console.md", "tests/unit/console runs it", "mvpctl console", "mvprune-console"),

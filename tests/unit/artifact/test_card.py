@@ -86,7 +86,7 @@ def test_the_card_promises_a_model_without_zeros_nothing(result: ResultInfo) -> 
     assert 'mvprune.load("path/of/this/folder")' in card
     assert "runtime=" not in card
     assert "speed on a CPU" not in card
-    assert front_matter(card).tags == ["mvprune", "pruning"]
+    assert front_matter(card).tags == ["mvprune", "pruning", "arxiv:2005.07683"]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,8 @@ def test_what_the_hub_reads(result: ResultInfo) -> None:
     assert data.pipeline_tag == "text-classification"
     assert data.datasets == ["nyu-mll/glue"]
     assert data.metrics == ["accuracy"]
-    assert data.tags == ["mvprune", "pruning", "sparse"]
+    assert data.tags == ["mvprune", "pruning", "sparse", "arxiv:2005.07683"]
+    assert data.base_model_relation == "finetune"
     (found,) = data.eval_results
     assert (found.metric_type, found.metric_value) == ("accuracy", 0.75)
     assert (found.task_type, found.dataset_name, found.dataset_type) == ("text-classification", "sst2", "nyu-mll/glue")

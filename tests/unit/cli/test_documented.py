@@ -230,7 +230,10 @@ LOCAL = {
         "`benchmark`": "client/mvprune/runtime/_measure.py:Latency",
         "each of its `rivals`": "client/mvprune/runtime/_rivals.py:RivalLatency",
     },
-    "push": {"`push --to mlflow`": "client/mvprune/publish/tracking.py:PushedRun"},
+    "push": {
+        "`push --to mlflow`": "client/mvprune/publish/tracking.py:PushedRun",
+        "`push --to hub`": "client/mvprune/publish/repository.py:PushedCommit",
+    },
     "serve": {"what `GET /` says": "client/mvprune/serving/engine.py:Facts"},
 }
 
