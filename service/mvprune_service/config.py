@@ -168,6 +168,11 @@ class Settings(BaseSettings):
     operator_token_file: SecretFile = Field(
         None, description="file with an operator's token, mvp_ID_SECRET; default: the server creates one"
     )
+    issuers_file: OpenFile = Field(
+        None,
+        description="TOML file with the issuers of OpenID Connect whose tokens are valid beside API tokens: "
+        "see docs/security.md; with it, --auth auto asks for tokens",
+    )
     tls_cert: OpenFile = Field(None, description="certificate chain of both ports, PEM; read again when changed")
     tls_key: SecretFile = Field(None, description="private key of --tls-cert, PEM")
     tls_client_ca: OpenFile = Field(None, description="CA, PEM; clients must present a certificate of it (mTLS)")
@@ -307,6 +312,7 @@ class Settings(BaseSettings):
         "worker_client_ca",
         "key_file",
         "operator_token_file",
+        "issuers_file",
         "ray_wheel",
         mode="after",
     )

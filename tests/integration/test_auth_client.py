@@ -201,7 +201,7 @@ async def test_a_silent_stream_ends_with_its_token(guarded: Guarded, tmp_path: P
             "--ttl must be a number with s, m, h or d",
         ),
         (["token", "create"], "the following arguments are required: --scope"),
-        (["token", "drop"], "COMMAND must be one of create, list, revoke, got 'drop'"),
+        (["token", "drop"], "COMMAND must be one of create, list, revoke, share, whoami, got 'drop'"),
         (["project", "set", "p", "--max-queued-jobs", "many"], "--max-queued-jobs must be a whole number, got 'many'"),
     ],
 )

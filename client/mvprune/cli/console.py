@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mvprune.cli.shared.errors import LocalRefusal, UsageError
@@ -92,7 +92,7 @@ def _settings(args: argparse.Namespace) -> Settings:
     if not args.login:
         return Settings(found, project, key=secrets.token_urlsafe(24), secure=False)
     is_local = is_loopback((args.listen or _ADDRESS_OF_MANY)[0]) and not args.host_name
-    return Settings(replace(found, token=""), project, secure=not is_local, host_names=tuple(args.host_name))
+    return Settings(found.with_token(""), project, secure=not is_local, host_names=tuple(args.host_name))
 
 
 def _serve(args: argparse.Namespace, settings: Settings) -> ExitCode:

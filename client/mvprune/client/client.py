@@ -36,8 +36,10 @@ class Client(Calls):
         project: the project of jobs that are given only by their id; default MVPRUNE_PROJECT, else "default".
         timeout: seconds that one call may take, at most a year. It does not apply to streams, waiting,
             downloads and uploads.
-        token: an API token; default the contents of `token_file`, else MVPRUNE_TOKEN or the contents of the file
-            MVPRUNE_TOKEN_FILE, else, for a server on this machine, the operator's token in its home folder.
+        token: an API token; default the contents of `token_file`, which is read again when it changes, else
+            MVPRUNE_TOKEN or the contents of the file MVPRUNE_TOKEN_FILE, else, with MVPRUNE_OIDC_AUDIENCE, tokens of
+            GitHub Actions for that audience, else, for a server on this machine, the operator's token in its home
+            folder.
         ca_cert: file with the CA certificate; default MVPRUNE_CA_CERT, else the certificates that this machine trusts.
         insecure: send the token without TLS to another machine.
 

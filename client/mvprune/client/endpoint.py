@@ -1,8 +1,8 @@
 """Where the server is, how it is known, and what is shown to it.
 
-Argument > environment (MVPRUNE_ADDRESS, MVPRUNE_TOKEN, MVPRUNE_TOKEN_FILE, MVPRUNE_CA_CERT, MVPRUNE_CLIENT_CERT,
-MVPRUNE_CLIENT_KEY, MVPRUNE_INSECURE, MVPRUNE_PROJECT) > the user's settings file (`mvprune.client.contexts`) > what a
-server on this machine left in its home folder > default.
+Argument > environment (MVPRUNE_ADDRESS, MVPRUNE_TOKEN, MVPRUNE_TOKEN_FILE, MVPRUNE_OIDC_AUDIENCE, MVPRUNE_CA_CERT,
+MVPRUNE_CLIENT_CERT, MVPRUNE_CLIENT_KEY, MVPRUNE_INSECURE, MVPRUNE_PROJECT) > the user's settings file
+(`mvprune.client.contexts`) > what a server on this machine left in its home folder > default.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mvprune.client import contexts
+from mvprune.client.tokens import AUDIENCE, FileTokens, GitHubTokens, TokenSource
 from mvprune.common.addresses import is_this_machine, split_address
 from mvprune.common.exceptions import bad_field
 from mvprune.common.files import decode_text, expanded
@@ -36,6 +37,7 @@ class Endpoint:
         ca_cert: who vouches for the server; None: whoever this machine trusts.
         client_cert, client_key: what to show where the server asks for a certificate.
         token: what to show; "" for none.
+        source: of tokens that change while the client runs; None: `token` is the only one.
     """
 
     address: str
@@ -44,6 +46,11 @@ class Endpoint:
     client_cert: Path | None = None
     client_key: Path | None = None
     token: str = field(default="", repr=False)
+    source: TokenSource | None = field(default=None, repr=False, compare=False)
+
+    def with_token(self, token: str) -> Endpoint:
+        """The same server for someone who has this token, and no other."""
+        return replace(self, token=token, source=None)
 
 
 def find(
@@ -72,17 +79,23 @@ def find(
     target = _target(given)
     is_local = target == local.get("address")
     ca = ca_cert or os.environ.get("MVPRUNE_CA_CERT") or file.get("ca_cert") or (local.get("ca") if is_local else None)
-    secret = _token(token, token_file, file, _home() if is_local else None) if own_tokens else token or ""
+    source = _source(token_file, file) if own_tokens and not token else None
+    secret = token or ""
+    if source is not None:
+        secret = source.token
+    elif own_tokens and not token:
+        secret = _token(file, _home() if is_local else None)
     check_token(secret)
     tls = given.startswith(_TLS) or (is_local and bool(local.get("ca")))
     if ca_cert and not tls:
         raise bad_field("ca_cert", f"given, but {target} is spoken to without TLS; grpcs://{target} is for it")
     insecure = insecure or os.environ.get("MVPRUNE_INSECURE", "").lower() in _YES
     host = target.rpartition(":")[0]
-    if secret and not (tls or insecure or is_this_machine(host)):
+    if (secret or source) and not (tls or insecure or is_this_machine(host)):
         text = f"not set, and the token would go to {target} for all to read; give grpcs://{target}, or set it"
         raise bad_field("insecure", text)
-    return Endpoint(target, tls, _path(ca), _variable("MVPRUNE_CLIENT_CERT"), _variable("MVPRUNE_CLIENT_KEY"), secret)
+    own = _variable("MVPRUNE_CLIENT_CERT"), _variable("MVPRUNE_CLIENT_KEY")
+    return Endpoint(target, tls, _path(ca), *own, secret, source)
 
 
 def check_address(address: str) -> None:
@@ -141,16 +154,26 @@ def _local_server() -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _token(
-    token: str | None, token_file: str | os.PathLike[str] | None, settings: Mapping[str, str], home: Path | None
-) -> str:
-    found = token or ""
-    if not found and token_file is not None:
-        found = _token_in(token_file)
-    found = found or _token_of_environment()
-    if not found and "token_file" in settings:
-        found = _token_in(settings["token_file"])
-    found = found or settings.get("token", "")
+def _source(token_file: str | os.PathLike[str] | None, settings: Mapping[str, str]) -> TokenSource | None:
+    """The file with the token, or GitHub if it is to make tokens; None: neither is meant."""
+    if token_file is not None:
+        return _file_tokens(token_file, "token_file")
+    names = [name for name in ("MVPRUNE_TOKEN", "MVPRUNE_TOKEN_FILE", AUDIENCE) if os.environ.get(name, "").strip()]
+    if len(names) > 1:
+        text = f"must not be set beside {' and '.join(names[:-1])}, got both; unset one of the two variables"
+        raise bad_field(names[-1], text)
+    if AUDIENCE in names:
+        return GitHubTokens(os.environ[AUDIENCE].strip())
+    if "MVPRUNE_TOKEN_FILE" in names:
+        return _file_tokens(os.environ["MVPRUNE_TOKEN_FILE"], "MVPRUNE_TOKEN_FILE")
+    if not names and "token_file" in settings:
+        return _file_tokens(settings["token_file"], "token_file")
+    return None
+
+
+def _token(settings: Mapping[str, str], home: Path | None) -> str:
+    """The token that no file of the user's has."""
+    found = os.environ.get("MVPRUNE_TOKEN", "").strip() or settings.get("token", "")
     if not found and home is not None:
         try:
             found = decode_text((home / "operator-token").read_bytes()).strip()
@@ -159,21 +182,18 @@ def _token(
     return found
 
 
-def _token_of_environment() -> str:
-    found, file = os.environ.get("MVPRUNE_TOKEN", "").strip(), os.environ.get("MVPRUNE_TOKEN_FILE")
-    if found and file:
-        text = "must not be set beside MVPRUNE_TOKEN, got both; unset one of the two variables"
-        raise bad_field("MVPRUNE_TOKEN_FILE", text)
-    return _token_in(file, "MVPRUNE_TOKEN_FILE") if file else found
+def _file_tokens(file: str | os.PathLike[str], field: str) -> FileTokens:
+    return FileTokens(expanded(file), lambda: _token_in(file, field))
 
 
-def _token_in(file: str | os.PathLike[str], field: str = "token_file") -> str:
+def _token_in(file: str | os.PathLike[str], field: str) -> str:
     try:
         found = decode_text(read(expanded(file), field)).strip()
     except ValueError as error:
         raise bad_field(field, f"{file} is {error}") from None
     if not found:
         raise bad_field(field, f"{file} is empty")
+    check_token(found)
     return found
 
 

@@ -11,20 +11,22 @@ import functools
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import grpc
 
 from mvprune.client.endpoint import Endpoint
 from mvprune.client.status import refusal
+from mvprune.client.tokens import TokenSource
 from mvprune.client.wire import ATTEMPT_SECONDS, CONNECT_SECONDS, FIRST_DELAY, ClientClosed, Wire
-from mvprune.common.exceptions import MvpruneError, ServerUnreachable, bad_field
+from mvprune.common.exceptions import MvpruneError, NotAuthorised, ServerUnreachable, bad_field
 from mvprune.common.units import LONGEST_SECONDS
 from mvprune.v1 import artifact_pb2_grpc, job_pb2_grpc
 
 RECONNECT_SECONDS = 60.0  # how long a server that did answer is tried: time enough for its restart
 _LAST_DELAY = 5.0
+_SAME_SECONDS = 10.0  # after a token was refused, another that is refused is not replaced
 _EARLY_TRIES, _LONGEST_EARLY = 10, 60.0  # calls that came too early: how often they are repeated, and after how long
 
 
@@ -84,6 +86,29 @@ class _Early:
             return None
         self._tries += 1
         return retry_seconds * random.uniform(1.0, 1.2)  # noqa: S311
+
+
+class _Tokens:
+    """The tries of a call or stream with tokens that change."""
+
+    def __init__(self, source: TokenSource | None) -> None:
+        self._source = source
+        self._shown = ""
+        self._since = -math.inf
+
+    def begin(self) -> None:
+        """The next try has the newest token."""
+        self._shown = self._source.token if self._source else ""
+
+    def may_repeat(self, error: MvpruneError) -> bool:
+        """Whether the token was refused, and there may be another. Not again at once: the other was refused too."""
+        if self._source is None or not isinstance(error, NotAuthorised) or error.code != "UNAUTHENTICATED":
+            return False
+        is_other = self._source.token != self._shown or self._source.is_due()
+        if not is_other or time.monotonic() - self._since < _SAME_SECONDS:
+            return False
+        self._since = time.monotonic()
+        return True
 
 
 class Transport:
@@ -160,15 +185,19 @@ class Transport:
             ServerUnreachable: nothing answers, or not within the timeout.
             RequestRefused: the server answered with an error.
         """
-        patience, early = Patience(known=self._answered), _Early()
+        patience, early, tries = Patience(known=self._answered), _Early(), _Tokens(self.endpoint.source)
         while True:
             self._check_open()
+            await self._renew_token()
+            tries.begin()
             try:
                 answer = await self.wire.call(method, request, self.timeout)
                 self._answered = True
                 return answer
             except grpc.RpcError as error:
                 failed = refusal(error, self.endpoint.address, self.timeout)
+            if tries.may_repeat(failed.error):
+                continue
             delay = early.delay(failed.retry_seconds)
             if delay is None:
                 if not (repeatable and failed.unavailable):
@@ -197,11 +226,13 @@ class Transport:
             ServerUnreachable: nothing answered for too long.
             RequestRefused: the server answered with an error.
         """
-        patience, early = Patience(known=self._answered), _Early()
+        patience, early, tries = Patience(known=self._answered), _Early(), _Tokens(self.endpoint.source)
         while True:
             self._check_open()
             limits = [limit for limit in (stall_seconds, deadline and deadline - time.monotonic()) if limit is not None]
             opened = time.monotonic()
+            await self._renew_token()
+            tries.begin()
             call = start(min(limits) if limits else None)
             try:
                 while (message := await self.wire.read(call)) is not None:
@@ -216,6 +247,8 @@ class Transport:
                 failure, delay = failed.error, early.delay(failed.retry_seconds)
                 if delay is not None:
                     await self.wire.sleep(delay)
+                    continue
+                if tries.may_repeat(failure):
                     continue
                 if not failed.cut:
                     raise failure from None
@@ -233,15 +266,23 @@ class Transport:
         if self.wire.closed:
             raise ClientClosed
 
+    async def _renew_token(self) -> None:
+        source = self.endpoint.source
+        if source is not None and source.is_due():
+            await self.wire.work(lambda _: source.renew())
+
     def _showing_token(self, stub: Any) -> Any:
         """The stub, with the token in all its calls."""
-        token = self.endpoint.token
-        metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
         def with_metadata(method: Any) -> Any:
             # A closure, because it has no repr() that tells the token.
-            return lambda request, timeout=None: method(request, timeout=timeout, metadata=metadata)
+            return lambda request, timeout=None: method(request, timeout=timeout, metadata=self._metadata())
 
         for name, method in vars(stub).items():
             setattr(stub, name, with_metadata(method))
         return stub
+
+    def _metadata(self) -> Sequence[tuple[str, str]]:
+        source = self.endpoint.source
+        token = self.endpoint.token if source is None else source.token
+        return (("authorization", f"Bearer {token}"),) if token else ()

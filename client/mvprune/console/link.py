@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mvprune.client.admin import AsyncAdmin, Caller
@@ -30,12 +29,10 @@ class Link:
     """A connection with a credential.
 
     Args:
-        endpoint: the server.
-        token: the credential; "" for none.
+        endpoint: the server, with the user's credential.
     """
 
-    def __init__(self, endpoint: Endpoint, token: str) -> None:
-        endpoint = replace(endpoint, token=token)
+    def __init__(self, endpoint: Endpoint) -> None:
         self.transport = Transport(AsyncWire(endpoint), endpoint, _SECONDS)
 
     def calls(self, project: str) -> Calls:

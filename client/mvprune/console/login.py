@@ -57,7 +57,7 @@ class Login:
             return self._page(then, str(error), project)
         if not token:
             return self._page(then, "token: must be given", project)
-        link = Link(self.settings.endpoint, token)
+        link = Link(self.settings.endpoint.with_token(token))
         try:
             caller = await link.caller()
         except MvpruneError as error:
@@ -72,8 +72,7 @@ class Login:
             self.once.discard(given)
         elif not hmac.compare_digest(given.encode(), self.settings.key.encode()):
             raise HTTPException(403, "the address is not the one that mvpctl console has printed, or was opened before")
-        endpoint = self.settings.endpoint
-        link = Link(endpoint, endpoint.token)
+        link = Link(self.settings.endpoint)
         return self._begin(request, link, await link.caller(), self.settings.project, "/")
 
     def _begin(self, request: Request, link: Link, caller: Caller, project: str, then: str) -> Response:

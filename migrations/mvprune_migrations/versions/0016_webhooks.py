@@ -61,7 +61,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_webhook_deliveries_pending",
         _TABLE,
-        ["webhook_uid", "create_us"],
+        ["webhook_uid", "create_us", "event_id"],
         sqlite_where=pending,
         postgresql_where=pending,
     )

@@ -72,6 +72,7 @@ from mvprune_service.db import overview
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.db.uploads import Limits
+from mvprune_service.issuers import Issuers, load_issuers
 from mvprune_service.observability import metrics
 from mvprune_service.observability.descriptors import DescriptorWatch
 from mvprune_service.observability.health import Health
@@ -128,11 +129,12 @@ class Components:
 
     @classmethod
     def build(cls, settings: Settings, resources: Resources) -> Self:
-        """Creates the components of a server on open resources. Raises rules.MissingRule."""
+        """Creates the components of a server on open resources. Raises rules.MissingRule, BadIssuers."""
         rules.check_complete((*_CONTRACT, *_WORKER_CONTRACT, _HEALTH, *_REFLECTION))
         db, problems, quota = resources.db, Problems(), QueueQuota(settings.max_queued_jobs)
         known = KnownAddresses()
-        authenticator = Authenticator(db, known=known)
+        issuers = Issuers(load_issuers(settings.issuers_file)) if settings.issuers_file else None
+        authenticator = Authenticator(db, known=known, issuers=issuers)
         required = ports.is_auth_required(settings)
         streams = Streams(settings.max_streams or (_STREAMS_OF_TOKEN if required else _STREAMS_OF_ADDRESS))
         clients = Calls(

@@ -22,6 +22,7 @@ from mvprune_service.control.loop import Loop
 from mvprune_service.db.engine import opening
 from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.executors.base import ExecutorNotOpened
+from mvprune_service.issuers import BadIssuers
 from mvprune_service.lock import CannotLock
 from mvprune_service.observability import scrape
 from mvprune_service.secret import BadKey
@@ -33,6 +34,7 @@ _METRICS = "--metrics-address"
 _CANNOT_START = (
     rules.MissingRule,
     auth.BadOperatorToken,
+    BadIssuers,
     ports.PortError,
     BadCertificate,
     BadKey,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, exists, func, insert, select, tuple_, update
+from sqlalchemy import Connection, bindparam, delete, exists, func, insert, literal_column, select, tuple_, update
 
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import Query, fetch_all, fetch_one
@@ -14,7 +14,8 @@ from mvprune_service.db.tables.webhooks import DELIVERIES, WEBHOOKS, DeliveryRow
 from mvprune_service.domain.webhooks import GIVE_UP_US, Answer, DeliveryState, WebhookState, verdict
 from mvprune_service.ids import DeliveryName, WebhookName, new_uid
 
-_PENDING = DELIVERIES.c.state == DeliveryState.PENDING
+# Not a parameter: the index of what waits is used only where the statement says so.
+_PENDING = DELIVERIES.c.state == literal_column(f"'{DeliveryState.PENDING}'")
 _HAS_PENDING = exists().where(DELIVERIES.c.webhook_uid == WEBHOOKS.c.uid, _PENDING)
 _MOST = 20  # of a project
 _NOT_IN_TIME = "it could not be delivered in time"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -87,7 +87,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             model="bert-base-uncased", density=0.1, **files, display_name=EVIL, labels={"team": EVIL[:60]}, max_steps=9
         )
         found = endpoint.find(service.address, token="of-a-user")
-        settings = ConsoleSettings(replace(found, token=""), "search", host_names=("console.test",))
+        settings = ConsoleSettings(found.with_token(""), "search", host_names=("console.test",))
         app = application(settings)
         app.state.drain()  # httpx reads an answer to its end
 

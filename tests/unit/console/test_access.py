@@ -156,7 +156,7 @@ async def test_a_name_that_was_bound_to_this_address_is_refused(world: World) ->
 
 
 async def test_a_console_of_one_user_wants_its_key(world: World) -> None:
-    endpoint = replace(world.settings.endpoint, token=world.tokens["read"])
+    endpoint = world.settings.endpoint.with_token(world.tokens["read"])
     settings = replace(world.settings, endpoint=endpoint, key="the-key", secure=False)
     app = application(settings, once=["one-time"])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:1") as browser:

@@ -1,4 +1,4 @@
-"""API tokens: how they are made, and which token a call has.
+"""API tokens: how they are made, and which token a call has, also one of an issuer (see issuers.py).
 
 A secret is mvp_TOKENID_ and 32 random bytes. It is shown once. The database has its SHA-256, which is enough for a
 random secret.
@@ -32,6 +32,7 @@ from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import shown, tokens
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.tables.server import TokenRow
+from mvprune_service.issuers import Issuers, IssuerUnreachable, TokenRefused
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ _TRUSTED_US = 5 * SECOND  # how long a token is cached: another replica may have
 _REMEMBERED = 10_000  # secrets that are known, and as many that are not
 _NOTE_EVERY_US = 60 * SECOND
 _SECRET_CHARACTERS = 200
+_TOKEN_CHARACTERS = 7_000  # of a JWT: gRPC takes 8 KiB of metadata
 _UNKNOWN_RATE, _UNKNOWN_BURST = 5.0, 50.0  # unknown secrets from one address
 _SLOW_READS = 2  # look-ups at a time for addresses that have sent more
 _SLOW_WAITING = 2_000  # of these that wait
@@ -68,9 +70,17 @@ class Authenticator:
 
     Args:
         known: gets the addresses of callers with valid tokens.
+        issuers: of other tokens that are valid here.
     """
 
-    def __init__(self, db: Database, clock: Clock = system_clock, known: KnownAddresses | None = None) -> None:
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock = system_clock,
+        known: KnownAddresses | None = None,
+        issuers: Issuers | None = None,
+    ) -> None:
+        self._issuers = issuers
         self._addresses = known or KnownAddresses(clock)
         self._db = db
         self._clock = clock
@@ -85,8 +95,11 @@ class Authenticator:
         self._asked: Counter[str] = Counter()  # by address: look-ups under way of secrets that are not known yet
 
     async def principal(self, origin: Origin) -> Principal:
-        """Who calls. Raises ApiError (UNAUTHENTICATED)."""
-        row = await self._row(digest(_bearer(origin)), origin.peer())
+        """Who calls. Raises ApiError (UNAUTHENTICATED; UNAVAILABLE where an issuer's keys are needed and away)."""
+        given = _bearer(origin, _TOKEN_CHARACTERS if self._issuers else _SECRET_CHARACTERS)
+        if self._issuers is not None and given.count(".") == 2:
+            return await self._of_issuer(self._issuers, given, origin)
+        row = await self._row(digest(given), origin.peer())
         now = self._clock()
         if row is None:
             raise _unauthenticated("BAD_TOKEN", "the server does not know this token")
@@ -97,6 +110,16 @@ class Authenticator:
         self._note_use(row, now)
         self._addresses.note(origin.peer())
         return Principal(row.token_id, row.project, Scope[row.scope], row.resource or "", row.create_us, row.expire_us)
+
+    async def _of_issuer(self, issuers: Issuers, token: str, origin: Origin) -> Principal:
+        try:
+            caller = await issuers.caller(token)
+        except TokenRefused as error:
+            raise _unauthenticated(error.reason, str(error)) from None
+        except IssuerUnreachable as error:
+            raise ApiError(grpc.StatusCode.UNAVAILABLE, "ISSUER_UNREACHABLE", str(error)) from None
+        self._addresses.note(origin.peer())
+        return Principal(caller.id, caller.project, Scope[caller.scope.upper()], "", caller.issued_us, caller.expire_us)
 
     async def check_shown(self, principal: Principal, name: str) -> None:
         """Raises ApiError unless a token that is for one job or sweep shows what has this name."""
@@ -248,13 +271,13 @@ def _write_private(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _bearer(origin: Origin) -> str:
+def _bearer(origin: Origin, longest: int) -> str:
     header = given_with(origin, "authorization")
     if header is None:
         message = "this server asks for an API token: set MVPRUNE_TOKEN, or name a file with --token-file"
         raise _unauthenticated("NO_TOKEN", message)
     kind, _, secret = header.partition(" ")
-    if kind.lower() != "bearer" or not 0 < len(secret) <= _SECRET_CHARACTERS:
+    if kind.lower() != "bearer" or not 0 < len(secret) <= longest:
         raise _unauthenticated("BAD_TOKEN", "the authorization must be: Bearer TOKEN")
     return secret
 

@@ -55,7 +55,7 @@ def is_loopback(address: str, option: str) -> bool:
 def is_auth_required(settings: Settings) -> bool:
     """Whether clients must show a token."""
     if settings.auth == "auto":
-        return not is_loopback(settings.address, "--address")
+        return settings.issuers_file is not None or not is_loopback(settings.address, "--address")
     return settings.auth == "required"
 
 

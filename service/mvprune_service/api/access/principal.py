@@ -22,7 +22,7 @@ class Principal:
     """A caller.
 
     Attributes:
-        id: of the API token; "local" where the server asks for none.
+        id: of the API token, or issuer and subject of a token of an issuer; "local" where the server asks for none.
         project: what it is bound to; "-" for an operator, who may use all projects.
         scope: what it may do there.
         resource: the name of the only job or sweep that it may see; "": all of the project.

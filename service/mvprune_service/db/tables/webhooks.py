@@ -110,6 +110,7 @@ DELIVERIES = Table(
         "ix_webhook_deliveries_pending",
         "webhook_uid",
         "create_us",
+        "event_id",
         sqlite_where=_PENDING,
         postgresql_where=_PENDING,
     ),
