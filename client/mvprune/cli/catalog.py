@@ -11,13 +11,13 @@ from mvprune.cli.shared.errors import UsageError
 from mvprune.cli.shared.options import command_parser, connect
 from mvprune.cli.shared.output import answer, print_table
 from mvprune.cli.shared.text import clean
+from mvprune.client.tables import MODEL_COLUMNS, TASK_COLUMNS, model_rows, task_rows
 from mvprune.common.exceptions import ServerUnreachable
 from mvprune.common.suggestions import must_be_one_of
-from mvprune.common.units import count
 from mvprune.spec.parameters import PARAMETERS
 
 if TYPE_CHECKING:
-    from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
+    from mvprune.client.catalog import MethodEntry
 
 
 def models_command(argv: Sequence[str]) -> None:
@@ -29,7 +29,11 @@ def models_command(argv: Sequence[str]) -> None:
     args = command_parser("models", "mvpctl models", details, job=False).parse_args(argv)
     with connect(args) as client:
         models = list(client.models())
-    answer(args.form, models, [model.name for model in models if not model.problem], lambda: _print_models(models))
+
+    def text() -> None:
+        print_table(MODEL_COLUMNS, model_rows(models), expendable=("WHERE", "PARAMETERS"))
+
+    answer(args.form, models, [model.name for model in models if not model.problem], text)
 
 
 def tasks_command(argv: Sequence[str]) -> None:
@@ -37,7 +41,7 @@ def tasks_command(argv: Sequence[str]) -> None:
     details = "DATA is where a job's data comes from if it brings none: the server's own files, or the hub."
     args = command_parser("tasks", "mvpctl tasks", details, job=False).parse_args(argv)
     tasks = _listed(args, "tasks")
-    answer(args.form, tasks, [task.name for task in tasks], lambda: _print_tasks(tasks))
+    answer(args.form, tasks, [task.name for task in tasks], lambda: print_table(TASK_COLUMNS, task_rows(tasks)))
 
 
 def methods_command(argv: Sequence[str]) -> None:
@@ -66,34 +70,6 @@ def _listed(args: argparse.Namespace, what: str) -> list[Any]:
             more = "; DATA leaves out what a server has" if what == "tasks" else ""
             print(clean(f"{text}; a server of another version may have others{more}"), file=sys.stderr)
             return known
-
-
-def _print_models(models: Sequence[ModelEntry]) -> None:
-    rows = [
-        [
-            model.name,
-            model.source.lower(),
-            count(model.size.base_parameters) if model.size else "",
-            count(model.size.prunable_weights) if model.size else "",
-            model.problem,
-        ]
-        for model in models
-    ]
-    print_table(["MODEL", "WHERE", "PARAMETERS", "PRUNABLE", "PROBLEM"], rows, expendable=("WHERE", "PARAMETERS"))
-
-
-def _print_tasks(tasks: Sequence[TaskEntry]) -> None:
-    rows = [
-        [
-            task.name,
-            task.kind,
-            ", ".join((task.primary_metric, *(name for name in task.metrics if name != task.primary_metric))),
-            "server" if task.has_data else "hub" if task.hub_id else "yours",
-            task.description,
-        ]
-        for task in tasks
-    ]
-    print_table(["TASK", "KIND", "METRICS", "DATA", ""], rows)
 
 
 def _print_methods(methods: Sequence[MethodEntry]) -> None:

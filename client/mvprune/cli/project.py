@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mvprune.cli.shared.options import command_parser, connect, subcommand
 from mvprune.cli.shared.output import answer, print_table
 from mvprune.cli.shared.types import memory, number, whole_number
-from mvprune.common.units import exact_size, size
+from mvprune.client.tables import PROJECT_COLUMNS, project_rows
 
 if TYPE_CHECKING:
     from mvprune.client.admin import Project
@@ -59,19 +59,4 @@ def _set(argv: Sequence[str]) -> None:
 
 
 def _print(projects: Sequence[Project]) -> None:
-    rows = [
-        [
-            project.id,
-            f"{project.queued_jobs}",
-            "default" if project.max_queued_jobs is None else f"{project.max_queued_jobs}",
-            f"{project.running_jobs}",
-            f"{project.running_gpus:g}",
-            "default" if project.max_running_gpus is None else f"{project.max_running_gpus:g}",
-            size(project.upload_bytes),
-            "default" if project.max_upload_bytes is None else exact_size(project.max_upload_bytes),
-        ]
-        for project in projects
-    ]
-    print_table(
-        ["PROJECT", "QUEUED", "MAX", "RUNNING", "GPUS", "MAX GPUS", "UPLOADS", "MAX UPLOADS"], rows, numbers=True
-    )
+    print_table(PROJECT_COLUMNS, project_rows(projects), numbers=True)

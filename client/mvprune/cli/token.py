@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mvprune.cli.shared.options import command_parser, connect, subcommand
@@ -12,10 +12,11 @@ from mvprune.cli.shared.output import answer, print_table
 from mvprune.cli.shared.text import clean
 from mvprune.cli.shared.types import duration, one_of
 from mvprune.client.names import job_name
+from mvprune.client.tables import TOKEN_COLUMNS, token_rows
 from mvprune.common.units import timestamp
 
 if TYPE_CHECKING:
-    from mvprune.client.admin import NewToken, Token
+    from mvprune.client.admin import NewToken
 
 _HELP = """usage: mvpctl token create|list|revoke|share|whoami ...
 
@@ -109,18 +110,7 @@ def _list(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     with connect(args) as client:
         tokens = list(client.admin.tokens(client.project))
-    answer(args.form, tokens, [token.id for token in tokens], lambda: _print_tokens(tokens))
-
-
-def _print_tokens(tokens: Sequence[Token]) -> None:
-    now = datetime.now(UTC)
-    rows = []
-    for token in tokens:
-        expired = token.expire_time is not None and token.expire_time <= now
-        state = "revoked" if token.revoke_time else "expired" if expired else "good"
-        times = [timestamp(time) for time in (token.create_time, token.expire_time, token.last_use_time)]
-        rows.append([token.id, token.scope, state, *times, token.creator, token.resource, token.display_name])
-    print_table(["ID", "SCOPE", "STATE", "CREATED (UTC)", "EXPIRES", "LAST USED", "CREATOR", "SHOWS", "NAME"], rows)
+    answer(args.form, tokens, [token.id for token in tokens], lambda: print_table(TOKEN_COLUMNS, token_rows(tokens)))
 
 
 def _revoke(argv: Sequence[str]) -> None:

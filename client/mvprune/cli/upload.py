@@ -10,7 +10,8 @@ from mvprune.cli.shared.output import answer, print_table
 from mvprune.cli.shared.text import clean
 from mvprune.cli.shared.types import one_of, path
 from mvprune.cli.shared.uploads import sending
-from mvprune.common.units import size, timestamp
+from mvprune.client.tables import UPLOAD_COLUMNS, upload_rows
+from mvprune.common.units import size
 from mvprune.sources.uploads import Kind
 
 if TYPE_CHECKING:
@@ -61,26 +62,11 @@ def _list(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     with connect(args) as client:
         uploads = list(client.uploads())
-    answer(args.form, uploads, [upload.reference for upload in uploads], lambda: _print(uploads))
 
+    def text() -> None:
+        print_table(UPLOAD_COLUMNS, upload_rows(uploads), expendable=("CREATOR", "CREATED (UTC)", "KIND"))
 
-def _print(uploads: Sequence[Upload]) -> None:
-    rows = [
-        [
-            upload.digest[:12],
-            upload.display_name,
-            upload.kind,
-            upload.state,
-            size(upload.total_bytes),
-            f"{upload.jobs}",
-            upload.creator,
-            timestamp(upload.create_time),
-            timestamp(upload.expire_time),
-        ]
-        for upload in uploads
-    ]
-    columns = ["DIGEST", "NAME", "KIND", "STATE", "SIZE", "JOBS", "CREATOR", "CREATED (UTC)", "EXPIRES"]
-    print_table(columns, rows, expendable=("CREATOR", "CREATED (UTC)", "KIND"))
+    answer(args.form, uploads, [upload.reference for upload in uploads], text)
 
 
 def _delete(argv: Sequence[str]) -> None:

@@ -1,19 +1,30 @@
-"""The tables about a job that a terminal and a page show: a heading, and rows of cells."""
+"""The tables that a terminal and a page show: headings, and rows of cells."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mvprune.client.display import failure, transition
-from mvprune.common.units import timestamp
+from mvprune.client.models import JobState
+from mvprune.common.units import age, count, duration, exact_size, size, timestamp
 
 if TYPE_CHECKING:
+    from mvprune.client.admin import Project, Token
+    from mvprune.client.catalog import ModelEntry, TaskEntry
     from mvprune.client.models import Attempt, JobEvent
+    from mvprune.client.server import Capacity, Quarantine, ServerStatus
+    from mvprune.client.upload_models import Upload
 
 EVENT_COLUMNS = ("#", "TIME (UTC)", "TYPE", "STATE", "ACTOR", "DETAILS")
 ATTEMPT_TIMES = ("CREATED (UTC)", "STARTED", "ENDED")
 ATTEMPT_COLUMNS = ("#", "STATE", "NODE", *ATTEMPT_TIMES, "FAILURE")
+MODEL_COLUMNS = ("MODEL", "WHERE", "PARAMETERS", "PRUNABLE", "PROBLEM")
+TASK_COLUMNS = ("TASK", "KIND", "METRICS", "DATA", "")
+UPLOAD_COLUMNS = ("DIGEST", "NAME", "KIND", "STATE", "SIZE", "JOBS", "CREATOR", "CREATED (UTC)", "EXPIRES")
+TOKEN_COLUMNS = ("ID", "SCOPE", "STATE", "CREATED (UTC)", "EXPIRES", "LAST USED", "CREATOR", "SHOWS", "NAME")
+PROJECT_COLUMNS = ("PROJECT", "QUEUED", "MAX", "RUNNING", "GPUS", "MAX GPUS", "UPLOADS", "MAX UPLOADS")
 
 
 def event_rows(events: Sequence[JobEvent]) -> list[list[str]]:
@@ -43,3 +54,120 @@ def attempt_rows(attempts: Sequence[Attempt]) -> list[list[str]]:
         ]
         for attempt in attempts
     ]
+
+
+def model_rows(models: Sequence[ModelEntry]) -> list[list[str]]:
+    """Models: the cells below MODEL_COLUMNS."""
+    return [
+        [
+            model.name,
+            model.source.lower(),
+            count(model.size.base_parameters) if model.size else "",
+            count(model.size.prunable_weights) if model.size else "",
+            model.problem,
+        ]
+        for model in models
+    ]
+
+
+def task_rows(tasks: Sequence[TaskEntry]) -> list[list[str]]:
+    """Tasks: the cells below TASK_COLUMNS."""
+    return [
+        [
+            task.name,
+            task.kind,
+            ", ".join((task.primary_metric, *(name for name in task.metrics if name != task.primary_metric))),
+            "server" if task.has_data else "hub" if task.hub_id else "yours",
+            task.description,
+        ]
+        for task in tasks
+    ]
+
+
+def upload_rows(uploads: Sequence[Upload]) -> list[list[str]]:
+    """Uploads: the cells below UPLOAD_COLUMNS."""
+    return [
+        [
+            upload.digest[:12],
+            upload.display_name,
+            upload.kind,
+            upload.state,
+            size(upload.total_bytes),
+            f"{upload.jobs}",
+            upload.creator,
+            timestamp(upload.create_time),
+            timestamp(upload.expire_time),
+        ]
+        for upload in uploads
+    ]
+
+
+def project_rows(projects: Sequence[Project]) -> list[list[str]]:
+    """Projects with their quotas: the cells below PROJECT_COLUMNS."""
+    return [
+        [
+            project.id,
+            f"{project.queued_jobs}",
+            "default" if project.max_queued_jobs is None else f"{project.max_queued_jobs}",
+            f"{project.running_jobs}",
+            f"{project.running_gpus:g}",
+            "default" if project.max_running_gpus is None else f"{project.max_running_gpus:g}",
+            size(project.upload_bytes),
+            "default" if project.max_upload_bytes is None else exact_size(project.max_upload_bytes),
+        ]
+        for project in projects
+    ]
+
+
+def token_rows(tokens: Sequence[Token]) -> list[list[str]]:
+    """Tokens: the cells below TOKEN_COLUMNS."""
+    now, rows = datetime.now(UTC), []
+    for token in tokens:
+        expired = token.expire_time is not None and token.expire_time <= now
+        state = "revoked" if token.revoke_time else "expired" if expired else "good"
+        times = [timestamp(time) for time in (token.create_time, token.expire_time, token.last_use_time)]
+        rows.append([token.id, token.scope, state, *times, token.creator, token.resource, token.display_name])
+    return rows
+
+
+def status_fields(status: ServerStatus, address: str) -> list[tuple[str, str]]:
+    """How a server is doing: names and values."""
+    return [
+        ("server", f"{address}, mvprune {status.version}"),
+        ("state", "has problems" if status.problems else "all is well"),
+        ("up since", f"{timestamp(status.start_time)} UTC, {age(status.start_time)}" if status.start_time else ""),
+        ("database", f"{status.database}, schema {status.schema_revision or 'unknown'}"),
+        ("store", status.store),
+        ("runs jobs on", status.executor),
+        ("reserved", _reserved(status.capacity) if status.capacity else "unknown"),
+        ("attempts", f"{status.live_attempts} live{_ago(', slowest heartbeat', status.longest_heartbeat_age)}"),
+        ("queue", f"{status.jobs.get('QUEUED', 0)} waiting{_ago(', the oldest', status.oldest_queued_age)}"),
+        ("streams", f"{status.watchers} open"),
+        ("quarantine", _waiting(status.quarantine) if status.quarantine else "unknown"),
+    ]
+
+
+def jobs_by_state(status: ServerStatus) -> list[tuple[str, str]]:
+    """How many jobs there are in each state."""
+    return [(str(state), f"{status.jobs[state]:,}") for state in JobState if state in status.jobs]
+
+
+def _reserved(capacity: Capacity) -> str:
+    return ", ".join(
+        (
+            f"{capacity.reserved_cpus:g} of {capacity.cpus:g} CPUs",
+            f"{capacity.reserved_gpus:g} of {capacity.gpus:g} GPUs",
+            f"{size(capacity.reserved_memory_bytes)} of {size(capacity.memory_bytes)}",
+        )
+    )
+
+
+def _waiting(garbage: Quarantine) -> str:
+    if not garbage.objects:
+        return "empty"
+    since = f", since {timestamp(garbage.since)} UTC" if garbage.since else ""
+    return f"{garbage.artifacts:,} artifacts; {garbage.objects:,} objects in all, {size(garbage.size_bytes)}{since}"
+
+
+def _ago(text: str, seconds: float | None) -> str:
+    return "" if seconds is None else f"{text} {duration(seconds)} ago"

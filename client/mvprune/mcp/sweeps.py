@@ -13,7 +13,6 @@ from typing import Any
 
 from mvprune.cli.shared.jobfile import SECTION
 from mvprune.cli.sweep.file import read_section
-from mvprune.cli.sweep.output import compared, counts, done, outcome, recommended, state
 from mvprune.cli.sweep.submission import assembled
 from mvprune.client.inputs import visit_sweep
 from mvprune.client.sweep import AsyncSweep
@@ -30,6 +29,7 @@ from mvprune.mcp.words import table as shown_table
 from mvprune.spec.parameters import SETTINGS
 from mvprune.spec.schema import property_of
 from mvprune.spec.sweep_settings import AXES
+from mvprune.sweep.display import compared, counts, done, outcome, recommended, state
 
 SWEEP = text("a sweep's id, or its name projects/P/sweeps/S", required=True)
 _JOB = ("task", "train", "validation", "dataset", "density", "method", "max_steps", "epochs", "gates", "display_name")

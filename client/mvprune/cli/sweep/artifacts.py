@@ -10,8 +10,8 @@ from mvprune.cli.shared.output import answer
 from mvprune.cli.shared.text import clean
 from mvprune.cli.shared.types import path
 from mvprune.cli.sweep.follow import SWEEP_ARGUMENT
-from mvprune.cli.sweep.output import recommended
 from mvprune.client.exceptions import NoPointPasses
+from mvprune.sweep.display import recommended
 from mvprune.sweep.tickets.study import STRATEGY
 
 

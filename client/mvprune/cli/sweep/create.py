@@ -14,10 +14,10 @@ from mvprune.cli.shared.output import answer, print_data
 from mvprune.cli.shared.text import clean
 from mvprune.cli.shared.uploads import sending
 from mvprune.cli.sweep.follow import finish
-from mvprune.cli.sweep.output import compared
 from mvprune.cli.sweep.parser import create_parser
 from mvprune.cli.sweep.submission import submission
 from mvprune.spec.sweep_choices import TicketStrategy
+from mvprune.sweep.display import compared
 
 if TYPE_CHECKING:
     from mvprune.client.blocking.sweep import Sweep

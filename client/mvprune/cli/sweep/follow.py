@@ -14,8 +14,9 @@ from mvprune.cli.shared.live import Bar, Lines, Silence, live
 from mvprune.cli.shared.options import command_parser, connect
 from mvprune.cli.shared.output import Form, answer, print_data
 from mvprune.cli.shared.text import clean
-from mvprune.cli.sweep.output import Outcomes, counts, done, exit_code, print_sweep, state, with_outcomes
+from mvprune.cli.sweep.output import Outcomes, exit_code, print_sweep, with_outcomes
 from mvprune.client.exceptions import SweepError, SweepWaitTimeout
+from mvprune.sweep.display import counts, done, state
 
 if TYPE_CHECKING:
     from mvprune.client.blocking.sweep import Sweep
