@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from mvprune.artifact.report import svg
 from mvprune.console import live, login
 from mvprune.console.errors import handlers
 from mvprune.console.routes import routes
@@ -19,6 +20,7 @@ from mvprune.console.sessions import Sessions
 from mvprune.console.settings import Settings
 from mvprune.console.visit import FOLDER
 from mvprune.serving.hosts import HostCheck
+from mvprune.sweep.report import plots
 
 FILES = {
     **dict.fromkeys(("htmx.min.js", "uPlot.min.js", "console.js"), "text/javascript"),
@@ -26,6 +28,7 @@ FILES = {
     "icon.svg": "image/svg+xml",
 }
 """The files that pages name, with their types."""
+PLOTS = "plots.css"
 
 
 def application(settings: Settings, once: Iterable[str] = ()) -> Starlette:
@@ -45,6 +48,7 @@ def application(settings: Settings, once: Iterable[str] = ()) -> Starlette:
     made = Starlette(
         routes=[
             Route("/health", _health, methods=["GET"]),
+            Route(f"/static/{PLOTS}", _plots, methods=["GET"]),
             Route("/static/{file}", _file, methods=["GET"]),
             *login.Login(settings, set(once)).routes(),
             *routes(settings),
@@ -53,12 +57,18 @@ def application(settings: Settings, once: Iterable[str] = ()) -> Starlette:
         exception_handlers=handlers(),
         lifespan=lifespan,
     )
+    made.state.settings = settings
     made.state.sessions, made.state.feeds, made.state.drain = sessions, feeds, feeds.drain
     return made
 
 
 async def _health(_: Request) -> Response:
     return PlainTextResponse("ok\n")
+
+
+async def _plots(_: Request) -> Response:
+    """The style of the plots, which reports have in their pages."""
+    return Response(svg.STYLE + plots.STYLE, media_type="text/css", headers={"cache-control": "no-cache"})
 
 
 async def _file(request: Request) -> Response:

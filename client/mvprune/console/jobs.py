@@ -24,7 +24,7 @@ class Heading(NamedTuple):
 
 async def first(visit: Visit) -> Response:
     """Leads to the first page."""
-    return visit.go(visit.path("jobs"))
+    return visit.go(visit.session.home or visit.path("jobs"))
 
 
 async def listing(visit: Visit) -> Response:

@@ -9,13 +9,22 @@ from mvprune.client.convert import job_fields
 from mvprune.client.core import Core
 from mvprune.client.endpoint import Endpoint
 from mvprune.client.models import JobRecord
+from mvprune.client.sweep import AsyncSweep
+from mvprune.client.sweep_convert import sweep_fields
 from mvprune.client.sweep_models import SweepRecord
 from mvprune.client.transport import Transport
 from mvprune.client.wire import AsyncWire
-from mvprune.v1 import job_pb2
+from mvprune.v1 import job_pb2, sweep_pb2
 
 _SECONDS = 20.0  # that one call may take
-Calls = Core[JobRecord, SweepRecord]
+Calls = Core[JobRecord, AsyncSweep]
+
+
+class SweepPage(NamedTuple):
+    """As a JobPage, of sweeps."""
+
+    sweeps: list[SweepRecord]
+    next_page: str
 
 
 class JobPage(NamedTuple):
@@ -37,7 +46,7 @@ class Link:
 
     def calls(self, project: str) -> Calls:
         """The calls about a project."""
-        return Core(self.transport, project, JobRecord, lambda: SweepRecord)
+        return Core(self.transport, project, JobRecord, lambda: AsyncSweep)
 
     async def caller(self) -> Caller:
         """Whose credential it is. Raises NotAuthorised if the server does not know it."""
@@ -54,6 +63,12 @@ class Link:
         )
         answer: Any = await self.transport.call(self.transport.jobs.ListJobs, request)
         return JobPage([JobRecord(**job_fields(one)) for one in answer.jobs], answer.next_page_token)
+
+    async def sweeps(self, project: str, size: int, page: str) -> SweepPage:
+        """A page of the sweeps of a project, newest first."""
+        request = sweep_pb2.ListSweepsRequest(parent=f"projects/{project}", page_size=size, page_token=page)
+        answer: Any = await self.transport.call(self.transport.sweeps.ListSweeps, request)
+        return SweepPage([SweepRecord(**sweep_fields(one)) for one in answer.sweeps], answer.next_page_token)
 
     async def close(self) -> None:
         """Closes the connection."""

@@ -15,6 +15,7 @@ from contextlib import aclosing
 from starlette.responses import Response, StreamingResponse
 
 from mvprune.client.models import JobRecord
+from mvprune.client.sweep_models import SweepRecord
 from mvprune.client.wire import ClientClosed
 from mvprune.common.exceptions import MvpruneError, NotFound
 from mvprune.console.query import query_of
@@ -31,6 +32,11 @@ def version(jobs: Iterable[JobRecord]) -> str:
     """What jobs look like now, as a short text."""
     shown = "\n".join(f"{one.name} {one.etag} {one.progress}" for one in jobs)
     return hashlib.sha256(shown.encode()).hexdigest()[:16]
+
+
+def sweep_version(sweep: SweepRecord) -> str:
+    """What a sweep looks like now, as a short text."""
+    return hashlib.sha256(f"{sweep.name} {sweep.etag} {sweep.counts}".encode()).hexdigest()[:16]
 
 
 class Feed:
@@ -135,11 +141,14 @@ async def _follow(feed: Feed, watch: Watch) -> None:
 
 
 async def events(visit: Visit) -> Response:
-    """The stream of a page. `job` names a job; without it the page is a list, whose parameters come along."""
+    """The stream of a page. `job` or `sweep` names one; without both the page is a list of jobs, whose parameters come
+    along."""
     feeds: Feeds = visit.request.app.state.feeds
-    job, shown = visit.asked("job"), visit.asked("version")
+    job, sweep, shown = visit.asked("job"), visit.asked("sweep"), visit.asked("version")
     if job:
-        topic, watch = f"{visit.project}/{job}", _job(visit, job)
+        topic, watch = f"{visit.project}/jobs/{job}", _job(visit, job)
+    elif sweep:
+        topic, watch = f"{visit.project}/sweeps/{sweep}", _sweep(visit, sweep)
     else:
         topic, watch = f"{visit.project}?{query_of(visit)}", _list(visit)
     seen = visit.request.headers.get("last-event-id") or shown
@@ -152,6 +161,16 @@ def _job(visit: Visit, job: str) -> Watch:
         async with aclosing(visit.calls.watch(f"projects/{visit.project}/jobs/{job}")) as updates:
             async for update in updates:
                 feed.tell(version([update.job]), is_over=update.done)
+
+    return watch
+
+
+def _sweep(visit: Visit, sweep: str) -> Watch:
+    async def watch(feed: Feed) -> None:
+        found = await visit.calls.get_sweep(f"projects/{visit.project}/sweeps/{sweep}")
+        async with aclosing(found.watch()) as changes:
+            async for change in changes:
+                feed.tell(sweep_version(change), is_over=change.state.is_terminal)
 
     return watch
 

@@ -15,11 +15,9 @@ from mvprune.client.endpoint import check_project, check_token
 from mvprune.common.exceptions import InvalidArgument, MvpruneError
 from mvprune.console.link import Link
 from mvprune.console.security import is_local_path, is_own
+from mvprune.console.sessions import ALL
 from mvprune.console.settings import Settings
 from mvprune.console.visit import page, read_form
-
-ALL = "-"
-"""The project of a token that is valid for all."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,18 @@ class Login:
         found = [Route("/login", self._form, methods=["GET"]), Route("/logout", self._out, methods=["POST"])]
         if self.settings.key:
             return [*found, Route("/start/{key}", self._start, methods=["GET"])]
-        return [*found, Route("/login", self._in, methods=["POST"])]
+        return [
+            *found,
+            Route("/login", self._in, methods=["POST"]),
+            Route("/shared/{token}", self._shared, methods=["GET"]),
+        ]
 
     async def _form(self, request: Request) -> Response:
         return self._page(request.query_params.get("next", ""))
+
+    async def _shared(self, request: Request) -> Response:
+        """The page of a link that was shared. It asks for a click: a page of another site must not log anybody in."""
+        return page("shared.html", token=request.path_params["token"])
 
     async def _in(self, request: Request) -> Response:
         """Begins a session for a token that the server takes."""
@@ -81,7 +87,7 @@ class Login:
         sessions.end(request.cookies.get(self.settings.cookie, ""))
         answer = RedirectResponse(then if is_local_path(then) else "/", 303)
         secure = self.settings.secure
-        name = sessions.begin(link, project if caller.project == ALL else caller.project, caller.scope)
+        name = sessions.begin(link, project if caller.project == ALL else caller.project, caller)
         answer.set_cookie(self.settings.cookie, name, path="/", secure=secure, httponly=True, samesite="lax")
         return answer
 

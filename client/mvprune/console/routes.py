@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from mvprune.common.exceptions import ServerUnreachable
-from mvprune.console import actions, compare, job, jobs, logs
+from mvprune.console import actions, compare, job, jobs, logs, places, sweeps
 from mvprune.console.live import events
 from mvprune.console.security import is_own
 from mvprune.console.sessions import Session
@@ -27,6 +27,7 @@ Handler = Callable[[Visit], Awaitable[Response]]
 _PAGE_SECONDS = 25.0  # that a page may take: a client of the server would wait longer for a restart
 _PROJECT = "/projects/{project}"
 _JOB = f"{_PROJECT}/jobs/{{job}}"
+_SWEEP = f"{_PROJECT}/sweeps/{{sweep}}"
 
 PAGES: dict[str, Handler] = {
     "/": jobs.first,
@@ -38,11 +39,27 @@ PAGES: dict[str, Handler] = {
     f"{_JOB}/report.html": job.report,
     f"{_PROJECT}/compare": compare.table,
     f"{_PROJECT}/live": events,
+    f"{_PROJECT}/sweeps": sweeps.listing,
+    _SWEEP: sweeps.overview,
+    f"{_SWEEP}/report.html": sweeps.report,
+    f"{_PROJECT}/queue": places.queue,
+    f"{_PROJECT}/catalog": places.catalog,
+    f"{_PROJECT}/uploads": places.uploads,
+    f"{_PROJECT}/admin": places.admin,
 }
 ACTIONS: dict[str, Handler] = {
     f"{_JOB}/cancel": actions.cancel,
     f"{_JOB}/retry": actions.retry,
     f"{_JOB}/delete": actions.delete,
+    f"{_JOB}/update": actions.update,
+    f"{_JOB}/share": actions.share,
+    f"{_SWEEP}/change": actions.change_sweep,
+    f"{_SWEEP}/delete": actions.delete_sweep,
+    f"{_SWEEP}/share": actions.share,
+    f"{_PROJECT}/uploads/{{upload}}/delete": actions.delete_upload,
+    f"{_PROJECT}/admin/tokens": actions.create_token,
+    f"{_PROJECT}/admin/tokens/{{token}}/revoke": actions.revoke_token,
+    f"{_PROJECT}/admin/quotas": actions.set_quotas,
 }
 
 

@@ -9,8 +9,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from mvprune.client.admin import Caller
 from mvprune.console.link import Link
 
+ALL = "-"
+"""The project of a token that is valid for all."""
 MAX_SESSIONS = 1000  # the one that was idle longest makes room
 IDLE_SECONDS = 12 * 3600.0
 LONGEST_SECONDS = 7 * 86_400.0
@@ -24,12 +27,14 @@ class Session:
         link: the user's way to the server.
         project: that is shown first.
         form_token: in each form of this session, so that no other site can send one.
+        caller: what the server says of the token. What a user may do is the server's decision; pages show no buttons
+            that it would refuse.
         born, used: times of the clock.
     """
 
     link: Link
     project: str
-    scope: str
+    caller: Caller
     born: float
     used: float
     form_token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
@@ -37,7 +42,22 @@ class Session:
     @property
     def may_submit(self) -> bool:
         """Whether it is worth showing what changes something."""
-        return self.scope != "read"
+        return self.caller.scope != "read"
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it is worth showing tokens."""
+        return self.caller.scope == "admin"
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it is worth showing what is of the whole server."""
+        return self.is_admin and self.caller.project == ALL
+
+    @property
+    def home(self) -> str:
+        """The address of the one job or sweep that the token shows; "": it shows a project."""
+        return f"/{self.caller.resource}" if self.caller.resource else ""
 
     def has_form_token(self, given: str) -> bool:
         """Whether a form is of this session."""
@@ -56,7 +76,7 @@ class Sessions:
         self._all: dict[str, Session] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def begin(self, link: Link, project: str, scope: str) -> str:
+    def begin(self, link: Link, project: str, caller: Caller) -> str:
         """Begins a session; returns its name, which is always a new one."""
         now = self._clock()
         for name in [name for name, one in self._all.items() if self._is_over(one, now)]:
@@ -64,7 +84,7 @@ class Sessions:
         while len(self._all) >= MAX_SESSIONS:
             self.end(min(self._all, key=lambda name: self._all[name].used))
         name = secrets.token_urlsafe(32)
-        self._all[name] = Session(link, project, scope, now, now)
+        self._all[name] = Session(link, project, caller, now, now)
         return name
 
     def get(self, name: str) -> Session | None:

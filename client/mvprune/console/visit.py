@@ -17,14 +17,22 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from mvprune import __version__
 from mvprune.client import display
 from mvprune.client.endpoint import check_project
+from mvprune.common.exceptions import NotAuthorised
 from mvprune.common.units import age, duration, percent, size, timestamp
 from mvprune.console.link import Calls
-from mvprune.console.sessions import Session
+from mvprune.console.sessions import ALL, Session
 
 FOLDER = Path(__file__).parent
 _MAX_FORM = 1 << 20  # bytes
 FORM_TOKEN = "form_token"  # noqa: S105 (the name of a field)
-SECTIONS = {"Jobs": "jobs"}
+SECTIONS = {
+    "Jobs": "jobs",
+    "Sweeps": "sweeps",
+    "Queue": "queue",
+    "Models and tasks": "catalog",
+    "Uploads": "uploads",
+}
+ADMIN = {"Tokens and quotas": "admin"}
 PARTIAL = "part"
 """The parameter of an address that asks for the content of a page without its frame."""
 
@@ -72,9 +80,11 @@ class Visit:
 
     @property
     def project(self) -> str:
-        """The project that the address names, or the user's own. Raises InvalidArgument."""
+        """The project that the address names, or the user's own. Raises InvalidArgument, NotAuthorised."""
         found: str = self.request.path_params.get("project", self.session.project)
         check_project(found)
+        if self.session.caller.project not in (found, ALL):
+            raise NotAuthorised(f"the token is for the project {self.session.project}", code="PERMISSION_DENIED")
         return found
 
     @property
@@ -90,11 +100,19 @@ class Visit:
     @property
     def sections(self) -> list[tuple[str, str]]:
         """The parts of the console: their names and addresses."""
-        return [(text, self.path(name)) for text, name in SECTIONS.items()]
+        if self.session.home:
+            return []
+        known = SECTIONS | (ADMIN if self.session.is_admin else {})
+        return [(text, self.path(name)) for text, name in known.items()]
 
     def is_in(self, path: str) -> bool:
         """Whether this page is in a part of the console."""
         return self.request.url.path.startswith(path)
+
+    @property
+    def sweep(self) -> str:
+        """The name of the sweep that the address names."""
+        return f"projects/{self.project}/sweeps/{self.request.path_params['sweep']}"
 
     def asked(self, field: str) -> str:
         """A parameter of the address, "" without one."""

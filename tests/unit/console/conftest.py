@@ -31,6 +31,7 @@ class World:
 
     Attributes:
         job: the id of a job in the project `search`, which runs until it is cancelled.
+        sweep: the id of a sweep there.
         tokens: role to token: operator; admin, submit and read of the project; other, of another project.
         browser: makes a browser without cookies.
     """
@@ -38,6 +39,7 @@ class World:
     service: Service
     settings: ConsoleSettings
     job: str
+    sweep: str
     tokens: dict[str, str]
     browser: Callable[[], httpx.AsyncClient]
 
@@ -86,6 +88,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         job = await client.submit(
             model="bert-base-uncased", density=0.1, **files, display_name=EVIL, labels={"team": EVIL[:60]}, max_steps=9
         )
+        sweep = await client.sweep(
+            model="bert-base-uncased", axes={"density": [0.1, 0.2]}, **files, display_name=EVIL, max_steps=9
+        )
         found = endpoint.find(service.address, token="of-a-user")
         settings = ConsoleSettings(found.with_token(""), "search", host_names=("console.test",))
         app = application(settings)
@@ -96,6 +101,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             stack.push_async_callback(made.aclose)
             return made
 
-        yield World(service, settings, job.id, tokens, browser)
+        yield World(service, settings, job.id, sweep.id, tokens, browser)
         await app.state.sessions.close()
     kill_marked("MVPRUNE_SCRATCH", str(tmp_path / "home" / "scratch"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import httpx
@@ -12,11 +13,11 @@ from mvprune.console.app import application
 from mvprune.console.routes import ACTIONS, PAGES
 from mvprune.console.security import is_local_path
 
-OPEN = {"/health", "/static/{file}", "/login", "/logout"}
+OPEN = {"/health", "/static/{file}", "/static/plots.css", "/login", "/logout", "/shared/{token}"}
 
 
 def filled(path: str, world: World) -> str:
-    return path.format(project="search", job=world.job, sweep="none", upload="none", token="none")
+    return path.format(project="search", job=world.job, sweep=world.sweep, upload="none", token="none")
 
 
 def test_every_address_is_in_a_table(world: World) -> None:
@@ -58,7 +59,10 @@ async def test_who_may_read_sees_all_pages_and_who_may_submit_changes(world: Wor
     browser = await world.logged_in(role)
     for path in PAGES:
         answer = await browser.get(filled(path, world))
-        assert answer.status_code in ((403, 409) if "report" in path else (200, 303)), (path, answer.text)
+        if path.endswith("/admin") and role in ("read", "submit"):
+            assert answer.status_code == 403
+        else:  # the job has no artifact
+            assert answer.status_code in ((200, 409) if "report" in path else (200, 303)), (path, answer.text)
     page = (await browser.get(f"/projects/search/jobs/{world.job}")).text
     assert ("/cancel" in page) == (role != "read")
     form = {"form_token": "".join(_form_tokens(browser))}
@@ -70,13 +74,78 @@ async def test_a_token_of_another_project_sees_nothing(world: World) -> None:
     browser = await world.logged_in("other")
     form = {"form_token": "".join(_form_tokens(browser))}
     for path in PAGES:
-        if "{project}" in path and not path.endswith("/live"):
+        if "{project}" in path:
             answer = await browser.get(filled(path, world), params={"job": world.job})
             assert answer.status_code in (403, 404), path
             assert "team=" not in answer.text
     for path in ACTIONS:
         answer = await browser.post(filled(path, world), data=form, headers=OWN)
         assert answer.status_code in (403, 404), path
+
+
+async def test_a_shared_link_shows_one_thing(world: World) -> None:
+    owner = await world.logged_in("submit")
+    for kind, name in (("jobs", world.job), ("sweeps", world.sweep)):
+        path = f"/projects/search/{kind}/{name}"
+        form = {"form_token": "".join(_form_tokens(owner)), "days": "1"}
+        page = (await owner.post(f"{path}/share", data=form, headers=OWN)).text
+        link = re.search(r"https://console\.test(/shared/[^<]+)<", page)
+        assert link
+        guest = world.browser()
+        asked = await guest.get(link[1])
+        assert "set-cookie" not in asked.headers  # only a click logs in
+        token = re.search(r'name="token" value="([^"]+)"', asked.text)
+        assert token
+        await guest.post("/login", data={"token": token[1]}, headers=OWN)
+        assert (await guest.get("/")).headers["location"] == path
+        shown = await guest.get(path)
+        assert shown.status_code == 200
+        assert "/delete" not in shown.text
+        for other in ("jobs", "sweeps", "uploads", "queue", "admin", f"jobs/{'none' if kind == 'jobs' else world.job}"):
+            assert (await guest.get(f"/projects/search/{other}")).status_code in (403, 404), other
+
+
+async def test_an_admin_makes_and_revokes_tokens(world: World) -> None:
+    browser = await world.logged_in("operator")
+    form = {"form_token": "".join(_form_tokens(browser))}
+    made = await browser.post("/projects/search/admin/tokens", data={**form, "scope": "read", "days": "1"}, headers=OWN)
+    secret = re.search(r"mvp_(token-\w+)_[\w-]+", made.text)
+    assert secret
+    assert secret[0] not in (await browser.get("/projects/search/admin")).text
+    guest = world.browser()
+    assert (await guest.post("/login", data={"token": secret[0]}, headers=OWN)).status_code == 303
+    revoked = await browser.post(f"/projects/search/admin/tokens/{secret[1]}/revoke", data=form, headers=OWN)
+    assert revoked.status_code == 303
+    assert (await guest.get("/projects/search/jobs")).status_code == 403
+    quotas = {**form, "max_queued_jobs": "7", "max_running_gpus": "", "max_upload_bytes": "2GiB"}
+    assert (await browser.post("/projects/search/admin/quotas", data=quotas, headers=OWN)).status_code == 303
+    assert 'value="7"' in (await browser.get("/projects/search/admin")).text
+    for wrong in ({"max_queued_jobs": "x"}, {"max_upload_bytes": "2 parsecs"}):
+        refused = await browser.post("/projects/search/admin/quotas", data={**form, **wrong}, headers=OWN)
+        assert refused.status_code == 400
+
+
+async def test_names_labels_and_notes_change(world: World) -> None:
+    browser = await world.logged_in("submit")
+    path = f"/projects/search/jobs/{world.job}"
+    form = {"form_token": "".join(_form_tokens(browser)), "display_name": "plain", "note": "a <b>\nb"}
+    form["labels"] = "a=b, c=d"
+    assert (await browser.post(f"{path}/update", data=form, headers=OWN)).status_code == 303
+    page = (await browser.get(path)).text
+    assert "<h1>plain</h1>" in page
+    assert 'value="a=b, c=d"' in page
+    assert "a &lt;b&gt;\nb" in page
+    assert (await browser.post(f"{path}/update", data={**form, "labels": "x"}, headers=OWN)).status_code == 400
+
+
+async def test_a_sweep_is_paused_resumed_and_cancelled(world: World) -> None:
+    browser = await world.logged_in("submit")
+    path = f"/projects/search/sweeps/{world.sweep}"
+    form = {"form_token": "".join(_form_tokens(browser))}
+    for change, state in (("pause", "PAUSED"), ("resume", "ACTIVE"), ("cancel", "CANCELL")):
+        assert (await browser.post(f"{path}/change", data={**form, "change": change}, headers=OWN)).status_code == 303
+        assert state in (await browser.get(path)).text
+    assert (await browser.post(f"{path}/change", data={**form, "change": "x"}, headers=OWN)).status_code == 400
 
 
 async def test_login_takes_tokens_of_the_server_only(world: World) -> None:
