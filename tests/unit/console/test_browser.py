@@ -52,6 +52,13 @@ class World:
         }
         return self.client.submit(model="bert-base-uncased", **options).id
 
+    def sweep(self) -> str:
+        """A sweep of two points that has ended."""
+        data = {"train": server_path(self._data.train), "validation": server_path(self._data.validation)}
+        options = {"method": "movement", "max_steps": 9, "batch_size": 1, "cpus": 0.1, **data}
+        found = self.client.sweep(model="bert-base-uncased", axes={"density": [0.1, 0.2]}, **options)
+        return found.wait(timeout=60).id
+
     @contextmanager
     def page(self, path: str = "", **context: Any) -> Iterator[Page]:
         """A page of a new browser that is logged in; whatever its console says is a problem."""
@@ -144,6 +151,8 @@ def test_pages_are_for_everyone(world: World) -> None:
         world.client.wait(job) if job == jobs[0] else list(world.client.watch(job))
     listing = "/projects/default/jobs?label=team%3Dsearch"
     paths = [listing, *(f"/projects/default/jobs/{job}" for job in jobs), f"/projects/default/jobs/{jobs[0]}/log"]
+    sweep = world.sweep()
+    paths += [f"/projects/default/{part}" for part in ("sweeps", f"sweeps/{sweep}", "queue", "catalog", "uploads")]
     paths.append("/projects/default/compare?" + "&".join(f"job={job}" for job in jobs))
     with world.page() as page:
         for path in [*paths, "/login", "/nowhere"]:
@@ -159,6 +168,12 @@ def test_pages_are_for_everyone(world: World) -> None:
             assert page.evaluate("document.documentElement.scrollWidth") <= 320, path
     # Of the page that there is not, and of the frames that axe cannot look into.
     world.problems = [one for one in world.problems if "404" not in one and "postMessage" not in one]
+
+    with world.page(f"/projects/default/sweeps/{sweep}") as page:
+        expect(page.locator(".plots svg").first).to_be_visible()
+        expect(page.get_by_role("cell", name="SUCCEEDED")).to_have_count(2)
+        page.get_by_text("Report", exact=True).click()
+        expect(page.frame_locator("iframe").get_by_text("Results over seeds")).to_be_visible()
 
     with world.page(listing) as page:  # by the keyboard alone
 
