@@ -42,7 +42,7 @@ class Logged:
         changes = Changes()
         db.on_commit = changes.announce
         self.reader = LogReader(db, store)
-        self._servicer = JobServicer(db, changes, Feeds(db, changes), None, self.reader)  # type: ignore[arg-type]
+        self.servicer = JobServicer(db, changes, Feeds(db, changes), None, self.reader)  # type: ignore[arg-type]
 
     @classmethod
     async def start(cls, db: Database, store: BlobStore, jobs: Jobs, job_id: str = "a") -> Logged:
@@ -67,10 +67,12 @@ class Logged:
         """The attempt fails, and the job with it."""
         await self._db.write(leases.fail_attempt, self.fence, Failure(FailureReason.NAN_LOSS), actor="worker")
 
-    def follow(self, offset: int = 0, *, follow: bool = True) -> AsyncIterator[job_pb2.FollowLogsResponse]:
+    def follow(
+        self, offset: int = 0, *, follow: bool = True, tail_lines: int = 0
+    ) -> AsyncIterator[job_pb2.FollowLogsResponse]:
         """FollowLogs."""
-        request = job_pb2.FollowLogsRequest(attempt=self.name, offset=offset, follow=follow)
-        return self._servicer.FollowLogs(request, None)  # type: ignore[arg-type]
+        request = job_pb2.FollowLogsRequest(attempt=self.name, offset=offset, follow=follow, tail_lines=tail_lines)
+        return self.servicer.FollowLogs(request, None)  # type: ignore[arg-type]
 
     async def read(self, offset: int = 0, *, follow: bool = False) -> bytes:
         """The log from `offset` to its end. Every message begins where the one before ended."""

@@ -57,6 +57,7 @@ def main() -> int:
     parser.add_argument("--part", type=json.loads, default={})
     args = parser.parse_args()
     level, name = (logging.WARNING, f"rank {args.rank}: ") if args.rank else (logging.INFO, "")
+    logging.Formatter.converter = time.gmtime  # readers of logs compare times
     logging.basicConfig(stream=sys.stdout, level=level, format=f"%(asctime)s {name}%(message)s", datefmt="%F %T")
     lifeline, events, roots = Lifeline(), EventWriter(args.events_fd), Roots.from_environment()
     siblings = None

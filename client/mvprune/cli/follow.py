@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from mvprune.cli.shared.errors import UsageError
 from mvprune.cli.shared.exit import ExitCode
 from mvprune.cli.shared.gates import gate_code, print_gates, print_outcome
 from mvprune.cli.shared.live import live
 from mvprune.cli.shared.options import command_parser, connect, job_goes_on, several_jobs_parser
 from mvprune.cli.shared.output import print_data
+from mvprune.cli.shared.text import clean
+from mvprune.cli.shared.types import duration, positive_number
 from mvprune.cli.shared.wait import Waiting, add_waiting, finish, print_end
 from mvprune.client.display import transition
 
@@ -65,11 +69,23 @@ def wait_command(argv: Sequence[str]) -> ExitCode:
 
 def logs_command(argv: Sequence[str]) -> None:
     """Prints the log as it is."""
-    parser = command_parser("logs", "mvpctl logs -f sst2-k3x9", output=False)
+    example = "mvpctl logs -f sst2-k3x9\n  mvpctl logs sst2-k3x9 --search nan --since 2h"
+    parser = command_parser("logs", example, output=False)
     parser.add_argument("-f", "--follow", action="store_true", help="follow the log until the job ends")
+    parser.add_argument("--tail", type=positive_number, metavar="N", help="begin with the last N lines")
+    parser.add_argument("--search", metavar="TEXT", help="only lines with this text, whatever its case")
+    parser.add_argument("--since", type=duration, metavar="TIME", help="only lines of the last 90s, 15m, 2h or 7d")
     args = parser.parse_args(argv)
+    chosen = args.search is not None or args.since is not None
+    if chosen and (args.follow or args.tail):
+        raise UsageError("--search and --since must be used without --follow and --tail", parser.prog)
     with connect(args) as client, job_goes_on(args.job):
-        for data in client.logs(args.job, follow=args.follow):
+        if chosen:
+            since = datetime.now(UTC) - timedelta(seconds=args.since) if args.since is not None else None
+            for line in client.search_logs(args.job, args.search or "", since=since):
+                print(clean(line.text))
+            return
+        for data in client.logs(args.job, follow=args.follow, tail=args.tail or 0):
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
 

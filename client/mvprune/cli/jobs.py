@@ -15,13 +15,14 @@ from mvprune.cli.shared.options import command_parser, connect, several_jobs_par
 from mvprune.cli.shared.output import Form, answer, job_with_result, print_job, print_result, print_table
 from mvprune.cli.shared.several import Done, for_each
 from mvprune.cli.shared.types import label, positive_number
-from mvprune.client.display import COLUMNS, LIST_COLUMNS
+from mvprune.client.display import COLUMNS, LIST_COLUMNS, why
 from mvprune.client.models import JobChange
 from mvprune.client.tables import ATTEMPT_COLUMNS, ATTEMPT_TIMES, EVENT_COLUMNS, attempt_rows, event_rows
+from mvprune.common.units import age, size
 
 if TYPE_CHECKING:
     from mvprune.client.client import Client
-    from mvprune.client.models import JobRecord
+    from mvprune.client.models import JobRecord, Queue
 
 _LIST_EXAMPLE = """mvpctl list --state RUNNING --state QUEUED --label team=search
   mvpctl list --task squad --filter 'create_time > "2026-01-31T00:00:00Z" AND NOT labels:draft'
@@ -77,6 +78,37 @@ def list_command(argv: Sequence[str]) -> None:
     answer(args.form, jobs, [job.id for job in jobs], lambda: print_jobs(jobs, names, chosen=chosen))
     if len(jobs) == args.limit and not args.form.quiet:
         print(f"these are the first {args.limit}; raise --limit to list more", file=sys.stderr)
+
+
+def queue_command(argv: Sequence[str]) -> None:
+    """Shows the queue."""
+    details = "AHEAD counts the jobs of all projects that come before and could start."
+    parser = command_parser("queue", "mvpctl queue", details, job=False)
+    parser.add_argument("--limit", type=positive_number, default=50, metavar="N", help="at most N jobs; default 50")
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        queue = client.queue(limit=args.limit)
+    answer(args.form, queue, [entry.job.rpartition("/")[2] for entry in queue.entries], lambda: _print_queue(queue))
+
+
+def _print_queue(queue: Queue) -> None:
+    rows = [
+        [
+            entry.job.rpartition("/")[2],
+            f"{entry.ahead}",
+            why(entry.state_reason),
+            age(entry.create_time),
+            entry.display_name,
+        ]
+        for entry in queue.entries
+    ]
+    print(f"all projects: {queue.queued_jobs} queued, {queue.running_jobs} running")
+    if room := queue.capacity:
+        print(
+            f"in use: {room.reserved_gpus:g} of {room.gpus:g} GPUs, {room.reserved_cpus:g} of {room.cpus:g} CPUs, "
+            f"{size(room.reserved_memory_bytes)} of {size(room.memory_bytes)} of memory"
+        )
+    print_table(["JOB", "AHEAD", "WAITS FOR", "SINCE", "NAME"], rows)
 
 
 def events_command(argv: Sequence[str]) -> None:

@@ -13,18 +13,40 @@ from mvprune.client.tables import PROJECT_COLUMNS, project_rows
 if TYPE_CHECKING:
     from mvprune.client.admin import Project
 
-_HELP = """usage: mvpctl project list|set ...
+_HELP = """usage: mvpctl project get|list|set ...
 
-Lists projects and sets their quotas. A project is created when it is first used.
+Shows what a project has, lists projects and sets their quotas. A project is created when it is first used.
 
 example:
+  mvpctl project get
   mvpctl project list
   mvpctl project set search --max-queued-jobs 200 --max-running-gpus 8 --max-upload-bytes 500GiB"""
 
 
 def project_command(argv: Sequence[str]) -> int | None:
     """Runs one of the subcommands."""
-    return subcommand("project", _HELP, {"list": _list, "set": _set}, argv)
+    return subcommand("project", _HELP, {"get": _get, "list": _list, "set": _set}, argv)
+
+
+def _get(argv: Sequence[str]) -> None:
+    details = "Shows the quotas of a project, what it uses, and how many jobs, sweeps, uploads and artifacts it has."
+    parser = command_parser("project get", "mvpctl project get\n  mvpctl project get search", details, job=False)
+    parser.add_argument("id", metavar="PROJECT", nargs="?", help="default: the client's")
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        project = client.admin.project(args.id or client.project)
+    answer(args.form, project, [project.id], lambda: _print_one(project))
+
+
+def _print_one(project: Project) -> None:
+    _print([project])
+    counts = [
+        [kind, state, f"{number}"]
+        for kind, states in (("jobs", project.jobs), ("sweeps", project.sweeps), ("uploads", project.uploads))
+        for state, number in sorted(states.items())
+    ]
+    print()
+    print_table(["OF", "STATE", "NUMBER"], [*counts, ["artifacts", "", f"{project.artifacts}"]])
 
 
 def _list(argv: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -64,6 +64,11 @@ class Project:
     running_jobs: int
     running_gpus: float
     upload_bytes: int  # of all its uploads; equal chunks count once
+    # How many it has by state, and how many artifacts. Set by `Admin.project` alone.
+    jobs: Mapping[str, int]
+    sweeps: Mapping[str, int]
+    uploads: Mapping[str, int]  # READY, INCOMPLETE
+    artifacts: int
 
 
 class AsyncAdmin:
@@ -128,6 +133,11 @@ class AsyncAdmin:
         request = admin_pb2.RevokeTokenRequest(name=f"projects/{project}/tokens/{token_id}")
         return Token(**_token_fields(await self._transport.call(self._transport.admin.RevokeToken, request)))
 
+    async def project(self, project: str) -> Project:
+        """Returns a project with what it has. A token of the project is enough."""
+        request = admin_pb2.GetProjectRequest(name=f"projects/{project}")
+        return _project(await self._transport.call(self._transport.admin.GetProject, request))
+
     async def projects(self) -> AsyncGenerator[Project, None]:
         """Iterates over all projects, by name."""
         async for project in listed(
@@ -184,4 +194,8 @@ def _project(message: admin_pb2.Project) -> Project:
         running_jobs=message.running_jobs,
         running_gpus=message.running_gpus,
         upload_bytes=message.upload_bytes,
+        jobs=dict(message.jobs),
+        sweeps=dict(message.sweeps),
+        uploads=dict(message.uploads),
+        artifacts=message.artifacts,
     )

@@ -20,7 +20,7 @@ from mvprune.spec.parameters import PARAMETERS
 from mvprune.v1 import artifact_pb2, job_pb2
 
 if TYPE_CHECKING:
-    from mvprune.v1 import sweep_pb2
+    from mvprune.v1 import admin_pb2, sweep_pb2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _T = TypeVar("_T")
@@ -75,6 +75,18 @@ def metric(message: job_pb2.MetricPoint) -> models.MetricPoint:
     return same_fields(models.MetricPoint, message)
 
 
+def queue(message: job_pb2.Queue) -> models.Queue:
+    """A Queue."""
+    entries = tuple(same_fields(models.QueueEntry, entry, **_resources(entry.resources)) for entry in message.entries)
+    room = message.capacity if message.HasField("capacity") else None
+    return models.Queue(entries, message.queued_jobs, message.running_jobs, capacity(room) if room else None)
+
+
+def capacity(message: job_pb2.Queue.Capacity | admin_pb2.ServerStatus.Capacity) -> models.Capacity:
+    """A Capacity."""
+    return same_fields(models.Capacity, message)
+
+
 def artifact(message: artifact_pb2.Artifact) -> models.Artifact:
     """An artifact with its files."""
     return same_fields(
@@ -122,8 +134,12 @@ def _method_options(message: Any, method: str) -> dict[str, float | str]:
 
 def policy_of(message: job_pb2.ExecutionPolicy) -> spec_models.Policy:
     """How a job is run."""
-    resources = {field.name: _value(message.resources, field) for field in message.resources.DESCRIPTOR.fields}
+    resources = _resources(message.resources)
     return same_fields(spec_models.Policy, message, **resources, gates=tuple(map(gate_of, message.gates)))
+
+
+def _resources(message: job_pb2.Resources) -> dict[str, Any]:
+    return {field.name: _value(message, field) for field in message.DESCRIPTOR.fields}
 
 
 def progress_of(message: job_pb2.Job | sweep_pb2.SweepPoint) -> models.Progress | None:

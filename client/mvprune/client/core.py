@@ -7,12 +7,25 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mvprune.client import convert, watch
 from mvprune.client.exceptions import WaitTimeout
-from mvprune.client.models import AnyJob, Artifact, Attempt, JobChange, JobEvent, JobRecord, JobUpdate, MetricPoint
+from mvprune.client.models import (
+    AnyJob,
+    Artifact,
+    Attempt,
+    JobChange,
+    JobEvent,
+    JobRecord,
+    JobUpdate,
+    LogLine,
+    MetricPoint,
+    ProjectUpdate,
+    Queue,
+)
 from mvprune.client.names import is_artifact, job_name
 from mvprune.client.pages import listed
 from mvprune.client.transport import DeadlinePassed, Transport, check_seconds
@@ -167,11 +180,57 @@ class Core(Generic[AnyJob, AnySweep]):
         watch.check_success(current)
         return current
 
-    async def logs(self, job: str | JobRecord, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
-        """Iterates over chunks of the current attempt's log; with `follow`, until the job has ended."""
-        async with aclosing(watch.logs(self._transport, self._name(job), follow)) as pieces:
+    async def watch_all(self, *, filter: str = "") -> AsyncGenerator[ProjectUpdate[AnyJob], None]:
+        """Iterates over changes of the project's jobs, without end; see `list` for the filter. The first update says
+        that changes are noticed from now on: list the jobs then. Reconnects after an interruption."""
+        async with aclosing(watch.watch_all(self._transport, f"projects/{self.project}", filter)) as messages:
+            async for message in messages:
+                jobs = tuple(self._bind(**convert.job_fields(job)) for job in message.jobs)
+                yield ProjectUpdate(jobs, tuple(message.removed), message.missed)
+
+    async def queue(self, *, limit: int = 50) -> Queue:
+        """Returns the queue as the project sees it, with its first `limit` queued jobs (at most 500)."""
+        request = job_pb2.GetQueueRequest(parent=f"projects/{self.project}", page_size=limit)
+        return convert.queue(await self._transport.call(self._transport.jobs.GetQueue, request))
+
+    async def logs(self, job: str | JobRecord, *, follow: bool = False, tail: int = 0) -> AsyncGenerator[bytes, None]:
+        """Iterates over chunks of the current attempt's log; with `follow`, until the job has ended.
+
+        Args:
+            job: its id, its name, or itself.
+            follow: go on with what is written later, and with attempts to come.
+            tail: begin with this many lines at the end of the log, at most 10,000; 0: all.
+        """
+        async with aclosing(watch.logs(self._transport, self._name(job), follow, tail)) as pieces:
             async for piece in pieces:
                 yield piece
+
+    async def search_logs(
+        self,
+        job: str | JobRecord,
+        query: str = "",
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        attempt: int = 0,
+        limit: int | None = None,
+    ) -> AsyncGenerator[LogLine, None]:
+        """Iterates over lines of a log, oldest first.
+
+        Args:
+            job: its id, its name, or itself.
+            query: lines with this text, whatever its case; "": all.
+            since: lines of this time or later, with a zone. A line without a time has that of the line before it.
+            until: lines before this time.
+            attempt: number of the attempt; 0: the current one.
+            limit: lines at most; None: all.
+        """
+        request = job_pb2.SearchLogsRequest(attempt=f"{self._name(job)}/attempts/{attempt or '-'}", query=query)
+        for field, moment in ((request.start_time, since), (request.end_time, until)):
+            if moment is not None:
+                field.FromDatetime(moment.astimezone(UTC))
+        async for line in listed(self._transport, self._transport.jobs.SearchLogs, request, "lines", limit):
+            yield LogLine(line.offset, line.text, convert.time_of(line, "time"))
 
     async def update(self, job: str | JobRecord, *, etag: str = "", **change: Unpack[JobChange]) -> AnyJob:
         """Changes what people call a job and write about it, in any state; see `JobChange`. What is not given does not

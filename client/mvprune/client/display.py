@@ -179,6 +179,11 @@ def state(job: JobRecord) -> str:
     return f"{job.state} ({reason})"
 
 
+def why(reason: str) -> str:
+    """What a queued job waits for, in words: waits until the cluster has room for it."""
+    return _WAITS.get(reason, "") if reason else ""
+
+
 def failure(of: Failure | None) -> str:
     """OUT_OF_MEMORY: the message; "" if there is none."""
     return f"{of.reason}: {of.message}" if of else ""

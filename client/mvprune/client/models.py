@@ -232,6 +232,74 @@ class JobUpdate(Generic[AnyJob]):
 
 
 @dataclass(frozen=True)
+class ProjectUpdate(Generic[AnyJob]):
+    """Changes of a project's jobs.
+
+    Attributes:
+        jobs: have changed.
+        removed: names of jobs that were deleted, or do not match the filter any more.
+        missed: other jobs may have changed too: list them again.
+    """
+
+    jobs: tuple[AnyJob, ...]
+    removed: tuple[str, ...]
+    missed: bool
+
+
+@dataclass(frozen=True)
+class QueueEntry:
+    """A queued job. `ahead` counts the jobs of all projects before it that could start. Resources are those of each of
+    its workers; None: not chosen yet."""
+
+    job: str
+    display_name: str
+    ahead: int
+    state_reason: str
+    priority: int
+    gpus: float | None
+    cpus: float | None
+    memory_bytes: int | None
+    workers: int | None
+    create_time: datetime | None
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What the executor's nodes have, and what is reserved for attempts."""
+
+    cpus: float
+    gpus: float
+    memory_bytes: int
+    reserved_cpus: float
+    reserved_gpus: float
+    reserved_memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The queue, which all projects share, as one of them sees it."""
+
+    entries: tuple[QueueEntry, ...]
+    queued_jobs: int  # of all projects, as running_jobs
+    running_jobs: int
+    capacity: Capacity | None  # None: the executor cannot be reached
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """A line of a log.
+
+    Attributes:
+        offset: of its first byte in the log.
+        time: that it begins with; None: it has none.
+    """
+
+    offset: int
+    text: str
+    time: datetime | None
+
+
+@dataclass(frozen=True)
 class Attempt:
     """One execution of a job on a worker."""
 

@@ -6,20 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from mvprune.client.convert import seconds_of, time_of
+from mvprune.client.convert import capacity, seconds_of, time_of
+from mvprune.client.models import Capacity
 from mvprune.v1 import admin_pb2
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """Room on the executor: what there is, and what is reserved for attempts."""
-
-    cpus: float
-    gpus: float
-    memory_bytes: int
-    reserved_cpus: float
-    reserved_gpus: float
-    reserved_memory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -63,7 +52,7 @@ def server_status(message: admin_pb2.ServerStatus) -> ServerStatus:
         schema_revision=message.schema_revision,
         store=message.store,
         executor=message.executor,
-        capacity=_capacity(message.capacity) if message.HasField("capacity") else None,
+        capacity=capacity(message.capacity) if message.HasField("capacity") else None,
         jobs=dict(message.jobs),
         oldest_queued_age=seconds_of(message, "oldest_queued_age"),
         live_attempts=message.live_attempts,
@@ -72,10 +61,6 @@ def server_status(message: admin_pb2.ServerStatus) -> ServerStatus:
         quarantine=_quarantine(message.quarantine) if message.HasField("quarantine") else None,
         problems=dict(message.problems),
     )
-
-
-def _capacity(message: admin_pb2.ServerStatus.Capacity) -> Capacity:
-    return Capacity(**{field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields})
 
 
 def _quarantine(message: admin_pb2.ServerStatus.Quarantine) -> Quarantine:

@@ -13,8 +13,8 @@ from mvprune.common.units import age, count, duration, exact_size, size, timesta
 if TYPE_CHECKING:
     from mvprune.client.admin import Project, Token
     from mvprune.client.catalog import ModelEntry, TaskEntry
-    from mvprune.client.models import Attempt, JobEvent
-    from mvprune.client.server import Capacity, Quarantine, ServerStatus
+    from mvprune.client.models import Attempt, Capacity, JobEvent
+    from mvprune.client.server import Quarantine, ServerStatus
     from mvprune.client.upload_models import Upload
 
 EVENT_COLUMNS = ("#", "TIME (UTC)", "TYPE", "STATE", "ACTOR", "DETAILS")

@@ -31,8 +31,33 @@ async def watch(
             yield message
 
 
-async def logs(transport: Transport, name: str, follow: bool) -> AsyncGenerator[bytes, None]:
+async def watch_all(transport: Transport, parent: str, filter: str) -> AsyncGenerator[job_pb2.WatchJobsResponse, None]:
+    """The changes of a project's jobs, without end. After a cut, one says that others may have been missed.
+
+    Raises:
+        ServerUnreachable, RequestRefused: see `Transport.stream`.
+    """
+    starts = 0
+
+    def start(timeout: float | None) -> Any:
+        nonlocal starts
+        starts += 1
+        return transport.jobs.WatchJobs(job_pb2.WatchJobsRequest(parent=parent, filter=filter), timeout=timeout)
+
+    seen = 0
+    async with aclosing(transport.stream(start, lambda message: False)) as messages:
+        async for message in messages:
+            if seen and starts > seen:
+                message.missed = True
+            seen = starts
+            yield message
+
+
+async def logs(transport: Transport, name: str, follow: bool, tail: int = 0) -> AsyncGenerator[bytes, None]:
     """The log of a job's current attempt; with `follow` until the job's end, over the attempts to come.
+
+    Args:
+        tail: lines at the end of the current attempt's log to begin with; 0: all.
 
     Raises:
         ServerUnreachable, RequestRefused: see `Transport.stream`.
@@ -40,12 +65,13 @@ async def logs(transport: Transport, name: str, follow: bool) -> AsyncGenerator[
     number = (await transport.call(transport.jobs.GetJob, job_pb2.GetJobRequest(name=name))).attempt
     while True:
         if number:
-            async with aclosing(attempt_logs(transport, f"{name}/attempts/{number}", follow=follow)) as pieces:
+            pieces_of = attempt_logs(transport, f"{name}/attempts/{number}", follow=follow, tail=tail)
+            async with aclosing(pieces_of) as pieces:
                 async for piece in pieces:
                     yield piece
         if not follow:
             return
-        seen = number
+        seen, tail = number, 0
         async with aclosing(watch(transport, name, 0)) as updates:
             async for update in updates:
                 number = update.job.attempt
@@ -56,16 +82,18 @@ async def logs(transport: Transport, name: str, follow: bool) -> AsyncGenerator[
 
 
 async def attempt_logs(
-    transport: Transport, attempt: str, *, follow: bool, offset: int = 0
+    transport: Transport, attempt: str, *, follow: bool, offset: int = 0, tail: int = 0
 ) -> AsyncGenerator[bytes, None]:
-    """The log of one attempt, from an offset in bytes on; with `follow` until its end.
+    """The log of one attempt, from an offset in bytes on, or its last `tail` lines; with `follow` until its end.
 
     Raises:
         ServerUnreachable, RequestRefused: see `Transport.stream`.
     """
 
     def start(timeout: float | None) -> Any:
-        request = job_pb2.FollowLogsRequest(attempt=attempt, offset=offset, follow=follow)
+        request = job_pb2.FollowLogsRequest(
+            attempt=attempt, offset=offset, follow=follow, tail_lines=0 if offset else tail
+        )
         return transport.jobs.FollowLogs(request, timeout=timeout)
 
     async with aclosing(transport.stream(start, lambda message: message.end)) as messages:

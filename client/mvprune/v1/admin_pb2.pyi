@@ -55,7 +55,28 @@ class Caller(_message.Message):
     def __init__(self, id: _Optional[str] = ..., project: _Optional[str] = ..., scope: _Optional[_Union[Token.Scope, str]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., resource: _Optional[str] = ...) -> None: ...
 
 class Project(_message.Message):
-    __slots__ = ("name", "max_queued_jobs", "max_running_gpus", "queued_jobs", "running_jobs", "running_gpus", "max_upload_bytes", "upload_bytes")
+    __slots__ = ("name", "max_queued_jobs", "max_running_gpus", "queued_jobs", "running_jobs", "running_gpus", "max_upload_bytes", "upload_bytes", "jobs", "sweeps", "uploads", "artifacts")
+    class JobsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class SweepsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class UploadsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_QUEUED_JOBS_FIELD_NUMBER: _ClassVar[int]
     MAX_RUNNING_GPUS_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +85,10 @@ class Project(_message.Message):
     RUNNING_GPUS_FIELD_NUMBER: _ClassVar[int]
     MAX_UPLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    SWEEPS_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_queued_jobs: int
     max_running_gpus: float
@@ -72,7 +97,11 @@ class Project(_message.Message):
     running_gpus: float
     max_upload_bytes: int
     upload_bytes: int
-    def __init__(self, name: _Optional[str] = ..., max_queued_jobs: _Optional[int] = ..., max_running_gpus: _Optional[float] = ..., queued_jobs: _Optional[int] = ..., running_jobs: _Optional[int] = ..., running_gpus: _Optional[float] = ..., max_upload_bytes: _Optional[int] = ..., upload_bytes: _Optional[int] = ...) -> None: ...
+    jobs: _containers.ScalarMap[str, int]
+    sweeps: _containers.ScalarMap[str, int]
+    uploads: _containers.ScalarMap[str, int]
+    artifacts: int
+    def __init__(self, name: _Optional[str] = ..., max_queued_jobs: _Optional[int] = ..., max_running_gpus: _Optional[float] = ..., queued_jobs: _Optional[int] = ..., running_jobs: _Optional[int] = ..., running_gpus: _Optional[float] = ..., max_upload_bytes: _Optional[int] = ..., upload_bytes: _Optional[int] = ..., jobs: _Optional[_Mapping[str, int]] = ..., sweeps: _Optional[_Mapping[str, int]] = ..., uploads: _Optional[_Mapping[str, int]] = ..., artifacts: _Optional[int] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
     __slots__ = ("version", "start_time", "time", "database", "schema_revision", "store", "executor", "capacity", "jobs", "oldest_queued_age", "live_attempts", "longest_heartbeat_age", "watchers", "problems", "quarantine")
@@ -203,6 +232,12 @@ class CreateShareRequest(_message.Message):
 class GetCallerRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class GetProjectRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class ListProjectsRequest(_message.Message):
     __slots__ = ("page_size", "page_token")

@@ -40,6 +40,11 @@ class AdminServiceStub(object):
                 request_serializer=mvprune_dot_v1_dot_admin__pb2.GetCallerRequest.SerializeToString,
                 response_deserializer=mvprune_dot_v1_dot_admin__pb2.Caller.FromString,
                 )
+        self.GetProject = channel.unary_unary(
+                '/mvprune.v1.AdminService/GetProject',
+                request_serializer=mvprune_dot_v1_dot_admin__pb2.GetProjectRequest.SerializeToString,
+                response_deserializer=mvprune_dot_v1_dot_admin__pb2.Project.FromString,
+                )
         self.ListProjects = channel.unary_unary(
                 '/mvprune.v1.AdminService/ListProjects',
                 request_serializer=mvprune_dot_v1_dot_admin__pb2.ListProjectsRequest.SerializeToString,
@@ -96,6 +101,13 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetProject(self, request, context):
+        """Returns a project: its quotas, and what it has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListProjects(self, request, context):
         """Lists all projects, by name.
         """
@@ -144,6 +156,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetCaller,
                     request_deserializer=mvprune_dot_v1_dot_admin__pb2.GetCallerRequest.FromString,
                     response_serializer=mvprune_dot_v1_dot_admin__pb2.Caller.SerializeToString,
+            ),
+            'GetProject': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetProject,
+                    request_deserializer=mvprune_dot_v1_dot_admin__pb2.GetProjectRequest.FromString,
+                    response_serializer=mvprune_dot_v1_dot_admin__pb2.Project.SerializeToString,
             ),
             'ListProjects': grpc.unary_unary_rpc_method_handler(
                     servicer.ListProjects,
@@ -253,6 +270,23 @@ class AdminService(object):
         return grpc.experimental.unary_unary(request, target, '/mvprune.v1.AdminService/GetCaller',
             mvprune_dot_v1_dot_admin__pb2.GetCallerRequest.SerializeToString,
             mvprune_dot_v1_dot_admin__pb2.Caller.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetProject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/mvprune.v1.AdminService/GetProject',
+            mvprune_dot_v1_dot_admin__pb2.GetProjectRequest.SerializeToString,
+            mvprune_dot_v1_dot_admin__pb2.Project.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

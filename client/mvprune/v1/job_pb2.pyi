@@ -951,6 +951,80 @@ class WatchJobResponse(_message.Message):
     done: bool
     def __init__(self, sequence: _Optional[int] = ..., job: _Optional[_Union[Job, _Mapping]] = ..., events: _Optional[_Iterable[_Union[JobEvent, _Mapping]]] = ..., done: bool = ...) -> None: ...
 
+class WatchJobsRequest(_message.Message):
+    __slots__ = ("parent", "filter")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    filter: str
+    def __init__(self, parent: _Optional[str] = ..., filter: _Optional[str] = ...) -> None: ...
+
+class WatchJobsResponse(_message.Message):
+    __slots__ = ("jobs", "removed", "missed")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    removed: _containers.RepeatedScalarFieldContainer[str]
+    missed: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., removed: _Optional[_Iterable[str]] = ..., missed: bool = ...) -> None: ...
+
+class GetQueueRequest(_message.Message):
+    __slots__ = ("parent", "page_size", "page_token")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    page_size: int
+    page_token: str
+    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class Queue(_message.Message):
+    __slots__ = ("entries", "next_page_token", "queued_jobs", "running_jobs", "capacity")
+    class Entry(_message.Message):
+        __slots__ = ("job", "ahead", "state_reason", "priority", "resources", "create_time", "display_name")
+        JOB_FIELD_NUMBER: _ClassVar[int]
+        AHEAD_FIELD_NUMBER: _ClassVar[int]
+        STATE_REASON_FIELD_NUMBER: _ClassVar[int]
+        PRIORITY_FIELD_NUMBER: _ClassVar[int]
+        RESOURCES_FIELD_NUMBER: _ClassVar[int]
+        CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+        DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+        job: str
+        ahead: int
+        state_reason: str
+        priority: int
+        resources: Resources
+        create_time: _timestamp_pb2.Timestamp
+        display_name: str
+        def __init__(self, job: _Optional[str] = ..., ahead: _Optional[int] = ..., state_reason: _Optional[str] = ..., priority: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., display_name: _Optional[str] = ...) -> None: ...
+    class Capacity(_message.Message):
+        __slots__ = ("cpus", "gpus", "memory_bytes", "reserved_cpus", "reserved_gpus", "reserved_memory_bytes")
+        CPUS_FIELD_NUMBER: _ClassVar[int]
+        GPUS_FIELD_NUMBER: _ClassVar[int]
+        MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+        RESERVED_CPUS_FIELD_NUMBER: _ClassVar[int]
+        RESERVED_GPUS_FIELD_NUMBER: _ClassVar[int]
+        RESERVED_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+        cpus: float
+        gpus: float
+        memory_bytes: int
+        reserved_cpus: float
+        reserved_gpus: float
+        reserved_memory_bytes: int
+        def __init__(self, cpus: _Optional[float] = ..., gpus: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., reserved_cpus: _Optional[float] = ..., reserved_gpus: _Optional[float] = ..., reserved_memory_bytes: _Optional[int] = ...) -> None: ...
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_JOBS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_JOBS_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[Queue.Entry]
+    next_page_token: str
+    queued_jobs: int
+    running_jobs: int
+    capacity: Queue.Capacity
+    def __init__(self, entries: _Optional[_Iterable[_Union[Queue.Entry, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., queued_jobs: _Optional[int] = ..., running_jobs: _Optional[int] = ..., capacity: _Optional[_Union[Queue.Capacity, _Mapping]] = ...) -> None: ...
+
 class UpdateJobRequest(_message.Message):
     __slots__ = ("name", "display_name", "set_labels", "remove_labels", "note", "comment", "etag")
     class SetLabelsEntry(_message.Message):
@@ -1049,14 +1123,16 @@ class ListAttemptsResponse(_message.Message):
     def __init__(self, attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class FollowLogsRequest(_message.Message):
-    __slots__ = ("attempt", "offset", "follow")
+    __slots__ = ("attempt", "offset", "follow", "tail_lines")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    TAIL_LINES_FIELD_NUMBER: _ClassVar[int]
     attempt: str
     offset: int
     follow: bool
-    def __init__(self, attempt: _Optional[str] = ..., offset: _Optional[int] = ..., follow: bool = ...) -> None: ...
+    tail_lines: int
+    def __init__(self, attempt: _Optional[str] = ..., offset: _Optional[int] = ..., follow: bool = ..., tail_lines: _Optional[int] = ...) -> None: ...
 
 class FollowLogsResponse(_message.Message):
     __slots__ = ("offset", "data", "end")
@@ -1067,6 +1143,39 @@ class FollowLogsResponse(_message.Message):
     data: bytes
     end: bool
     def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ..., end: bool = ...) -> None: ...
+
+class SearchLogsRequest(_message.Message):
+    __slots__ = ("attempt", "query", "start_time", "end_time", "page_size", "page_token")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    attempt: str
+    query: str
+    start_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    page_size: int
+    page_token: str
+    def __init__(self, attempt: _Optional[str] = ..., query: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class SearchLogsResponse(_message.Message):
+    __slots__ = ("lines", "next_page_token")
+    class Line(_message.Message):
+        __slots__ = ("offset", "text", "time")
+        OFFSET_FIELD_NUMBER: _ClassVar[int]
+        TEXT_FIELD_NUMBER: _ClassVar[int]
+        TIME_FIELD_NUMBER: _ClassVar[int]
+        offset: int
+        text: str
+        time: _timestamp_pb2.Timestamp
+        def __init__(self, offset: _Optional[int] = ..., text: _Optional[str] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    lines: _containers.RepeatedCompositeFieldContainer[SearchLogsResponse.Line]
+    next_page_token: str
+    def __init__(self, lines: _Optional[_Iterable[_Union[SearchLogsResponse.Line, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ListMetricsRequest(_message.Message):
     __slots__ = ("parent", "page_size", "page_token", "metrics", "after_step", "max_points")

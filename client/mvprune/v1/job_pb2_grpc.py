@@ -35,6 +35,16 @@ class JobServiceStub(object):
                 request_serializer=mvprune_dot_v1_dot_job__pb2.WatchJobRequest.SerializeToString,
                 response_deserializer=mvprune_dot_v1_dot_job__pb2.WatchJobResponse.FromString,
                 )
+        self.WatchJobs = channel.unary_stream(
+                '/mvprune.v1.JobService/WatchJobs',
+                request_serializer=mvprune_dot_v1_dot_job__pb2.WatchJobsRequest.SerializeToString,
+                response_deserializer=mvprune_dot_v1_dot_job__pb2.WatchJobsResponse.FromString,
+                )
+        self.GetQueue = channel.unary_unary(
+                '/mvprune.v1.JobService/GetQueue',
+                request_serializer=mvprune_dot_v1_dot_job__pb2.GetQueueRequest.SerializeToString,
+                response_deserializer=mvprune_dot_v1_dot_job__pb2.Queue.FromString,
+                )
         self.UpdateJob = channel.unary_unary(
                 '/mvprune.v1.JobService/UpdateJob',
                 request_serializer=mvprune_dot_v1_dot_job__pb2.UpdateJobRequest.SerializeToString,
@@ -70,6 +80,11 @@ class JobServiceStub(object):
                 request_serializer=mvprune_dot_v1_dot_job__pb2.FollowLogsRequest.SerializeToString,
                 response_deserializer=mvprune_dot_v1_dot_job__pb2.FollowLogsResponse.FromString,
                 )
+        self.SearchLogs = channel.unary_unary(
+                '/mvprune.v1.JobService/SearchLogs',
+                request_serializer=mvprune_dot_v1_dot_job__pb2.SearchLogsRequest.SerializeToString,
+                response_deserializer=mvprune_dot_v1_dot_job__pb2.SearchLogsResponse.FromString,
+                )
         self.ListMetrics = channel.unary_unary(
                 '/mvprune.v1.JobService/ListMetrics',
                 request_serializer=mvprune_dot_v1_dot_job__pb2.ListMetricsRequest.SerializeToString,
@@ -104,6 +119,20 @@ class JobServiceServicer(object):
 
     def WatchJob(self, request, context):
         """Streams a job from a known event on, until it is terminal.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchJobs(self, request, context):
+        """Streams the jobs of a project that change, until the caller ends it. Start to watch, then list: no change is missed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetQueue(self, request, context):
+        """Returns the queue as a project sees it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -158,6 +187,13 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SearchLogs(self, request, context):
+        """Finds lines of a log, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListMetrics(self, request, context):
         """Lists recorded metric points, in the order of their arrival or, with max_points, as curves.
         """
@@ -187,6 +223,16 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.WatchJob,
                     request_deserializer=mvprune_dot_v1_dot_job__pb2.WatchJobRequest.FromString,
                     response_serializer=mvprune_dot_v1_dot_job__pb2.WatchJobResponse.SerializeToString,
+            ),
+            'WatchJobs': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchJobs,
+                    request_deserializer=mvprune_dot_v1_dot_job__pb2.WatchJobsRequest.FromString,
+                    response_serializer=mvprune_dot_v1_dot_job__pb2.WatchJobsResponse.SerializeToString,
+            ),
+            'GetQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQueue,
+                    request_deserializer=mvprune_dot_v1_dot_job__pb2.GetQueueRequest.FromString,
+                    response_serializer=mvprune_dot_v1_dot_job__pb2.Queue.SerializeToString,
             ),
             'UpdateJob': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateJob,
@@ -222,6 +268,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.FollowLogs,
                     request_deserializer=mvprune_dot_v1_dot_job__pb2.FollowLogsRequest.FromString,
                     response_serializer=mvprune_dot_v1_dot_job__pb2.FollowLogsResponse.SerializeToString,
+            ),
+            'SearchLogs': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchLogs,
+                    request_deserializer=mvprune_dot_v1_dot_job__pb2.SearchLogsRequest.FromString,
+                    response_serializer=mvprune_dot_v1_dot_job__pb2.SearchLogsResponse.SerializeToString,
             ),
             'ListMetrics': grpc.unary_unary_rpc_method_handler(
                     servicer.ListMetrics,
@@ -304,6 +355,40 @@ class JobService(object):
         return grpc.experimental.unary_stream(request, target, '/mvprune.v1.JobService/WatchJob',
             mvprune_dot_v1_dot_job__pb2.WatchJobRequest.SerializeToString,
             mvprune_dot_v1_dot_job__pb2.WatchJobResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def WatchJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/mvprune.v1.JobService/WatchJobs',
+            mvprune_dot_v1_dot_job__pb2.WatchJobsRequest.SerializeToString,
+            mvprune_dot_v1_dot_job__pb2.WatchJobsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/mvprune.v1.JobService/GetQueue',
+            mvprune_dot_v1_dot_job__pb2.GetQueueRequest.SerializeToString,
+            mvprune_dot_v1_dot_job__pb2.Queue.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
@@ -423,6 +508,23 @@ class JobService(object):
         return grpc.experimental.unary_stream(request, target, '/mvprune.v1.JobService/FollowLogs',
             mvprune_dot_v1_dot_job__pb2.FollowLogsRequest.SerializeToString,
             mvprune_dot_v1_dot_job__pb2.FollowLogsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def SearchLogs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/mvprune.v1.JobService/SearchLogs',
+            mvprune_dot_v1_dot_job__pb2.SearchLogsRequest.SerializeToString,
+            mvprune_dot_v1_dot_job__pb2.SearchLogsResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -96,6 +96,20 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             resource=caller.resource,
         )
 
+    async def GetProject(
+        self, request: admin_pb2.GetProjectRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.Project:
+        name = ids.parse_project(request.name)
+        if name is None:
+            raise invalid(bad("name", request.name, f"projects/PROJECT ({ID_RULE})"))
+        found, contents = await self._db.read(projects.described, name)
+        result = _project(found)
+        result.jobs.update(contents.jobs)
+        result.sweeps.update(contents.sweeps)
+        result.uploads.update(contents.uploads)
+        result.artifacts = contents.artifacts
+        return result
+
     async def ListProjects(
         self, request: admin_pb2.ListProjectsRequest, context: grpc.aio.ServicerContext
     ) -> admin_pb2.ListProjectsResponse:

@@ -9,7 +9,6 @@ import grpc
 
 from mvprune.common import tracing
 from mvprune.v1 import job_pb2, job_pb2_grpc
-from mvprune_service import ids
 from mvprune_service.api.access.errors import (
     Violation,
     bad,
@@ -23,29 +22,30 @@ from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.checks.names import MAX_LABELS
 from mvprune_service.api.checks.updates import read_change
 from mvprune_service.api.feeds import UNREAD, Feed, Feeds
+from mvprune_service.api.job_logs import JobLogs
 from mvprune_service.api.log_reader import LogReader
 from mvprune_service.api.messages import mapping
 from mvprune_service.api.messages.filters import parse_filter, parse_order
 from mvprune_service.api.messages.names import parse_job, parse_parent
 from mvprune_service.api.messages.pagination import make_page, page_size, read_number, read_token
+from mvprune_service.api.project_feed import ProjectFeed
+from mvprune_service.api.queue_page import queue_page
 from mvprune_service.api.submissions import Submissions
-from mvprune_service.changes import Changes, wait_for_change
+from mvprune_service.changes import Changes
 from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, records, updates
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.tables.jobs import JobRow
-from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, Command, IllegalTransition, transition
+from mvprune_service.domain.machine import TERMINAL, Command, IllegalTransition, transition
 from mvprune_service.observability import traces
 
 _DEFAULT_GRACE_US, _LONGEST_GRACE_US = 10 * SECOND, 3600 * SECOND
-_RECHECK_SECONDS = 10.0  # streams look again even if no change was announced
-_LOG_PIECE = 64 << 10  # bytes of a message
 _EVENTS = 200
 _METRICS = 50  # names in a request
 _POINTS = range(3, 1001)  # of a curve
 
 
-class JobServicer(job_pb2_grpc.JobServiceServicer):
+class JobServicer(JobLogs, job_pb2_grpc.JobServiceServicer):
     """Jobs: submit, poll, watch, cancel, retry, delete."""
 
     def __init__(self, db: Database, changes: Changes, feeds: Feeds, submissions: Submissions, logs: LogReader) -> None:
@@ -102,6 +102,16 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         if not rows:
             raise not_found(name)  # deleted meanwhile
         return feed.page([mapping.event(row) for row in rows], after)
+
+    async def WatchJobs(
+        self, request: job_pb2.WatchJobsRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[job_pb2.WatchJobsResponse]:
+        project, wanted = parse_parent(request.parent), parse_filter(request.filter)
+        async for response in ProjectFeed(self._db, self._changes, project, wanted).responses():
+            yield response
+
+    async def GetQueue(self, request: job_pb2.GetQueueRequest, context: grpc.aio.ServicerContext) -> job_pb2.Queue:
+        return await queue_page(self._db, self._submissions.capacity, request)
 
     async def UpdateJob(self, request: job_pb2.UpdateJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
         change, actor = read_change(request), current_principal().id
@@ -170,38 +180,6 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         attempts, token = make_page(rows, size, lambda row: mapping.attempt(row, name), lambda row: (row.number,))
         return job_pb2.ListAttemptsResponse(attempts=attempts, next_page_token=token)
 
-    async def FollowLogs(
-        self, request: job_pb2.FollowLogsRequest, context: grpc.aio.ServicerContext
-    ) -> AsyncIterator[job_pb2.FollowLogsResponse]:
-        name = ids.parse_attempt(request.attempt)
-        if name is None:
-            raise invalid(bad("attempt", request.attempt, "projects/P/jobs/J/attempts/N or …/-"))
-        if request.offset < 0:
-            raise invalid(bad("offset", request.offset, "0 or more"))
-        job = await self._job(ids.JobName(name.project, name.job))
-        offset = request.offset
-        with self._changes.of_job(job.uid) as changed:
-            while True:
-                attempt = await self._db.read(records.attempt_named, name)
-                if attempt is not None:
-                    # A retry must not add another attempt's bytes to this stream.
-                    name = name._replace(number=attempt.number)
-                    if data := await self._logs.read(attempt.uid, offset):
-                        for start in range(0, len(data), _LOG_PIECE):
-                            piece = data[start : start + _LOG_PIECE]
-                            yield job_pb2.FollowLogsResponse(offset=offset, data=piece)
-                            offset += len(piece)
-                        continue
-                elif name.number is not None:
-                    raise not_found(str(name))
-                job = await self._job(ids.JobName(name.project, name.job))
-                # An attempt that has ended since its log was read may have written more.
-                ended = job.state in TERMINAL if attempt is None else attempt.state not in LIVE_ATTEMPTS
-                if ended or not request.follow:
-                    yield job_pb2.FollowLogsResponse(offset=offset, end=True)
-                    return
-                await wait_for_change(changed, _RECHECK_SECONDS)
-
     async def ListMetrics(
         self, request: job_pb2.ListMetricsRequest, context: grpc.aio.ServicerContext
     ) -> job_pb2.ListMetricsResponse:
@@ -214,12 +192,6 @@ class JobServicer(job_pb2_grpc.JobServiceServicer):
         rows = await self._db.read(records.metrics_of, job.uid, after, size + 1, wanted)
         points, token = make_page(rows, size, mapping.metric, lambda row: (row.id,))
         return job_pb2.ListMetricsResponse(points=points, next_page_token=token)
-
-    async def _job(self, name: ids.JobName) -> JobRow:
-        row = await self._db.look_up(records.job_named, name)
-        if row is None:
-            raise not_found(str(name))
-        return row
 
     async def _change(self, given: str, work: Callable[[Tx, JobRow], JobRow]) -> job_pb2.Job:
         name = parse_job(given)

@@ -71,7 +71,7 @@ class Submissions:
         self._uploads = uploads
         self._roots = roots
         self._administrators_roots = replace(roots, discreet=False)  # once: this looks at each folder
-        self._capacity = capacity
+        self.capacity = capacity
         self._queue_quota = quota
         self._retention_seconds = retention_seconds
         self._threads = Threads("submit", _READ_AT_ONCE)
@@ -173,7 +173,7 @@ class Submissions:
             else:
                 checker.check()
         if request.job.policy.HasField("resources"):
-            capacity = await self._capacity()
+            capacity = await self.capacity()
             if capacity is not None:  # else the scheduler decides
                 checker.check_feasible(capacity)
         spec, role = request.job.spec, teachers.role_of(request.job.spec)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, func, insert, literal_column, select, union
+from sqlalchemy import ColumnElement, Connection, Table, case, delete, func, insert, literal_column, select, union
 
 from mvprune_service.db import uploads
 from mvprune_service.db.engine.database import Tx
@@ -14,6 +15,7 @@ from mvprune_service.db.tables.artifacts import ARTIFACTS
 from mvprune_service.db.tables.attempts import ATTEMPTS
 from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.db.tables.server import PROJECTS, TOKENS, ProjectRow
+from mvprune_service.db.tables.sweeps import SWEEPS
 from mvprune_service.db.tables.uploads import UPLOADS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, TERMINAL, JobState
 
@@ -44,6 +46,34 @@ def page(conn: Connection, after: str, size: int) -> list[Project]:
     ).subquery()
     names = select(used.c.project).where(used.c.project != _OPERATORS).order_by(used.c.project).limit(size)
     return _described(conn, conn.execute(names).scalars().all())
+
+
+class Contents(NamedTuple):
+    """What a project has: jobs, sweeps and uploads by state, and its artifacts."""
+
+    jobs: dict[str, int]
+    sweeps: dict[str, int]
+    uploads: dict[str, int]
+    artifacts: int
+
+
+def described(conn: Connection, project: str) -> tuple[Project, Contents]:
+    """One project, which may never have been used."""
+    is_ready = case((UPLOADS.c.ready_us.is_not(None), "READY"), else_="INCOMPLETE")
+    artifacts = select(func.count()).select_from(ARTIFACTS).where(ARTIFACTS.c.project == project)
+    contents = Contents(
+        jobs=_counted(conn, JOBS, JOBS.c.state, project),
+        sweeps=_counted(conn, SWEEPS, SWEEPS.c.state, project),
+        uploads=_counted(conn, UPLOADS, is_ready, project),
+        artifacts=conn.execute(artifacts).scalar_one(),
+    )
+    return _described(conn, [project])[0], contents
+
+
+def _counted(conn: Connection, table: Table[Any], state: ColumnElement[Any], project: str) -> dict[str, int]:
+    counts = select(state.label("state"), func.count().label("number")).select_from(table)
+    rows = conn.execute(counts.where(table.c.project == project).group_by("state"))
+    return {str(row.state): row.number for row in rows}
 
 
 def set_quotas(

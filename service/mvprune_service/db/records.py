@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from mvprune_service.db.job_order import LabelOrder, Order
 from mvprune_service.db.tables.artifacts import ARTIFACTS, ArtifactRow
 from mvprune_service.db.tables.attempts import ATTEMPTS, METRICS, AttemptRow, Live, MetricRow
 from mvprune_service.db.tables.jobs import EVENTS, JOBS, REQUESTS, EventRow, JobRow, RequestRow
+from mvprune_service.db.tables.sweeps import SWEEPS
 from mvprune_service.domain.curves import thin
 from mvprune_service.domain.dispatch import DUE_ATTEMPT, DUE_JOB
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, JobState
@@ -65,6 +66,27 @@ def page_of_jobs(
         if len(found) == size:
             break
     return found
+
+
+class Changed(NamedTuple):
+    """Jobs of a project that have changed: those that match a filter, the uids of others, and those of jobs that are
+    in no project any more."""
+
+    matching: list[JobRow]
+    others: list[str]
+    gone: set[str]
+
+
+def changed_jobs(conn: Connection, project: str, uids: Collection[str], wanted: ColumnElement[bool] | None) -> Changed:
+    """What became of these jobs; None for `wanted`: all match."""
+    known = conn.execute(select(JOBS.c.uid, JOBS.c.project).where(JOBS.c.uid.in_(uids)))
+    owners = {row.uid: row.project for row in known}
+    own = [uid for uid, owner in owners.items() if owner == project]
+    found = select(JOBS).where(JOBS.c.uid.in_(own))
+    matching = fetch_all(conn, JobRow, (found if wanted is None else found.where(wanted)).order_by(JOBS.c.uid))
+    others = set(own) - {row.uid for row in matching}
+    sweeps = conn.execute(select(SWEEPS.c.uid).where(SWEEPS.c.uid.in_(set(uids) - set(owners)))).scalars()
+    return Changed(matching, sorted(others), set(uids) - set(owners) - set(sweeps))
 
 
 def attempts_of(conn: Connection, job_uid: str, after: int, size: int) -> list[AttemptRow]:

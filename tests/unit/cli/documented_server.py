@@ -147,6 +147,10 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
     token, size = parsed(admin_pb2.Token, TOKEN), parsed(job_pb2.ModelSize, JOB["modelSize"])  # type: ignore[arg-type]
     project = admin_pb2.Project(name="projects/p", max_queued_jobs=9, max_running_gpus=2, max_upload_bytes=9)
     webhook, delivery = parsed(webhook_pb2.Webhook, WEBHOOK), parsed(webhook_pb2.WebhookDelivery, DELIVERY)  # type: ignore[arg-type]
+    project.jobs["RUNNING"] = project.sweeps["ACTIVE"] = project.uploads["READY"] = 1
+    resources = {"gpus": 1, "cpus": 4, "memory_bytes": 8, "workers": 1}
+    entry: dict[str, Any] = {"job": NAME, "resources": resources, "create_time": {"seconds": 1}}
+    queue = job_pb2.Queue(entries=[entry], capacity={"cpus": 1})
     status = admin_pb2.ServerStatus(version="0.1.0", jobs={"QUEUED": 3}, problems={"store": "away"})
     status.capacity.cpus = 16
     status.quarantine.since.FromJsonString(TIME)
@@ -195,6 +199,8 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
         "ListDeliveries": always(webhook_pb2.ListDeliveriesResponse(deliveries=[delivery])),
         "ListProjects": always(admin_pb2.ListProjectsResponse(projects=[project])),
         "UpdateProject": always(project),
+        "GetProject": always(project),
+        "GetQueue": always(queue),
         "GetServerStatus": always(status),
     }
     assert isinstance(artifact, artifact_pb2.Artifact)

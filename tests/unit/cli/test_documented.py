@@ -91,6 +91,8 @@ COMMANDS_ANSWER = {
     "webhook deliveries ci": ["Webhook delivery"],
     "webhook redeliver ci d": ["Webhook delivery"],
     "webhook rotate ci": "New webhook",
+    "queue": "Queue",
+    "project get p": "Project",
     "project list": ["Project"],
     "project set p": "Project",
     "server status": "Status",
@@ -104,6 +106,8 @@ COMMANDS_ANSWER = {
 }
 _FREE = {
     "cell",
+    "sweeps",
+    "uploads",
     "strategy_options",
     "labels",
     "metrics",

@@ -34,6 +34,7 @@ COMMANDS = {
     "logs": Command("Print a job's log.", "follow"),
     "events": Command("Show a job's audit trail.", "jobs"),
     "attempts": Command("Show a job's attempts.", "jobs"),
+    "queue": Command("Show what waits, behind how many jobs, and what the cluster has.", "jobs"),
     "update": Command("Change a job's name, labels and note, or comment on it.", "jobs"),
     "cancel": Command("Cancel jobs.", "jobs"),
     "retry": Command("Put failed or cancelled jobs back into the queue.", "jobs"),
@@ -57,6 +58,6 @@ COMMANDS = {
     "completion": Command("Print a script for shell completion.", "completion"),
     "token": Command("Create, list and revoke API tokens; share a job.", "token"),
     "webhook": Command("Have events of jobs and sweeps sent to a URL.", "webhook"),
-    "project": Command("List projects, set their quotas.", "project"),
+    "project": Command("Show and list projects, set their quotas.", "project"),
     "server": Command("Run the service.", "server", extra="all", package="sqlalchemy"),
 }

@@ -52,6 +52,10 @@ class Admin:
         """Revokes a token for ever."""
         return run(self._core.revoke_token(project, token_id))
 
+    def project(self, project: str) -> Project:
+        """Returns a project with what it has. A token of the project is enough."""
+        return run(self._core.project(project))
+
     def projects(self) -> Iterator[Project]:
         """Iterates over all projects, by name."""
         return iterate(self._core.projects())

@@ -6,10 +6,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mvprune.client.models import Artifact, Attempt, JobChange, JobEvent, JobRecord, JobUpdate, MetricPoint
+from mvprune.client.models import (
+    Artifact,
+    Attempt,
+    JobChange,
+    JobEvent,
+    JobRecord,
+    JobUpdate,
+    LogLine,
+    MetricPoint,
+    ProjectUpdate,
+    Queue,
+)
 from mvprune.client.wire import iterate, run
 
 if TYPE_CHECKING:
@@ -106,9 +118,46 @@ class Calls:
         """
         return run(self._core.wait(job, timeout, on_progress))
 
-    def logs(self, job: str | JobRecord, *, follow: bool = False) -> Iterator[bytes]:
-        """Iterates over chunks of the current attempt's log; with `follow`, until the job has ended."""
-        return iterate(self._core.logs(job, follow=follow))
+    def watch_all(self, *, filter: str = "") -> Iterator[ProjectUpdate[Job]]:
+        """Iterates over changes of the project's jobs, without end; see `list` for the filter. The first update says
+        that changes are noticed from now on: list the jobs then. Reconnects after an interruption."""
+        return iterate(self._core.watch_all(filter=filter))
+
+    def queue(self, *, limit: int = 50) -> Queue:
+        """Returns the queue as the project sees it, with its first `limit` queued jobs (at most 500)."""
+        return run(self._core.queue(limit=limit))
+
+    def logs(self, job: str | JobRecord, *, follow: bool = False, tail: int = 0) -> Iterator[bytes]:
+        """Iterates over chunks of the current attempt's log; with `follow`, until the job has ended.
+
+        Args:
+            job: its id, its name, or itself.
+            follow: go on with what is written later, and with attempts to come.
+            tail: begin with this many lines at the end of the log, at most 10,000; 0: all.
+        """
+        return iterate(self._core.logs(job, follow=follow, tail=tail))
+
+    def search_logs(
+        self,
+        job: str | JobRecord,
+        query: str = "",
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        attempt: int = 0,
+        limit: int | None = None,
+    ) -> Iterator[LogLine]:
+        """Iterates over lines of a log, oldest first.
+
+        Args:
+            job: its id, its name, or itself.
+            query: lines with this text, whatever its case; "": all.
+            since: lines of this time or later, with a zone. A line without a time has that of the line before it.
+            until: lines before this time.
+            attempt: number of the attempt; 0: the current one.
+            limit: lines at most; None: all.
+        """
+        return iterate(self._core.search_logs(job, query, since=since, until=until, attempt=attempt, limit=limit))
 
     def update(self, job: str | JobRecord, *, etag: str = "", **change: Unpack[JobChange]) -> Job:
         """Changes what people call a job and write about it, in any state; see `JobChange`. What is not given does not

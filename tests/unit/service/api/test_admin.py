@@ -155,3 +155,15 @@ async def test_the_status_comes_from_whoever_knows(admin: AdminServicer) -> None
 async def test_a_lifetime_is_rounded_up(admin: AdminServicer) -> None:
     token = (await create(admin, ttl={"seconds": 60, "nanos": 1})).token
     assert token.expire_time.ToMicroseconds() - token.create_time.ToMicroseconds() >= 60 * SECOND
+
+
+async def test_a_project_with_what_it_has(admin: AdminServicer, jobs: Jobs) -> None:
+    await jobs.create("a")
+    await jobs.create("b")
+    await jobs.cancel("b")
+    project = await admin.GetProject(admin_pb2.GetProjectRequest(name="projects/p"), CONTEXT)
+    assert (dict(project.jobs), project.queued_jobs) == ({"QUEUED": 1, "CANCELLED": 1}, 1)
+    unused = await admin.GetProject(admin_pb2.GetProjectRequest(name="projects/unused"), CONTEXT)
+    assert (dict(unused.jobs), unused.artifacts, unused.name) == ({}, 0, "projects/unused")
+    error = await refused(admin.GetProject(admin_pb2.GetProjectRequest(name="p"), CONTEXT))
+    assert error.code is grpc.StatusCode.INVALID_ARGUMENT

@@ -37,6 +37,7 @@ LEAST = {
     "any token": {"ServerReflectionInfo", "GetCaller", "ListModels", "ListTasks", "ListMethods"},
     "read": {
         *("GetJob", "ListJobs", "WatchJob", "ListJobEvents", "ListAttempts", "FollowLogs", "ListMetrics"),
+        *("WatchJobs", "GetQueue", "SearchLogs", "GetProject"),
         *("GetArtifact", "ListArtifacts", "GenerateDownloadUrls", "ReadFile"),
         *("GetUpload", "ListUploads"),
         *("GetSweep", "ListSweeps", "WatchSweep", "ListSweepPoints", "ListSweepEvents"),
@@ -211,7 +212,7 @@ async def test_a_share_shows_one_job_and_nothing_else(server: Server) -> None:
     assert made.token.resource == shared
     assert made.token.expire_time.seconds - made.token.create_time.seconds == 7 * 86_400
 
-    shown = {"GetJob", "WatchJob", "ListJobEvents", "ListAttempts", "ListMetrics", "FollowLogs"}
+    shown = {"GetJob", "WatchJob", "ListJobEvents", "ListAttempts", "ListMetrics", "FollowLogs", "SearchLogs"}
     for method in METHODS.values():
         if method.name in LEAST["open"] | LEAST["attempt"]:
             continue

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.json_format import ParseDict
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 from tests.unit.service.conftest import Call, Jobs, ScriptedExecutor
 from tests.waiting import PATIENCE
 
@@ -27,6 +27,7 @@ from mvprune_service.db import leases, records
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.quotas import QueueQuota
+from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.db.tables.server import PROJECTS
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.placement import Reserved
@@ -464,3 +465,48 @@ async def test_metrics_by_name_after_a_step_and_as_curves(api: Api, db: Database
         with pytest.raises(ApiError) as refused:
             await points(**request)
         assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_the_queue_counts_the_jobs_of_all_projects(api: Api, db: Database, jobs: Jobs) -> None:
+    for job in ("first", "second", "third"):
+        await jobs.create(job)
+
+    def change(tx: Tx) -> None:
+        others = update(JOBS).where(JOBS.c.job_id == "second")
+        tx.conn.execute(others.values(project="q"))
+        tx.conn.execute(update(JOBS).where(JOBS.c.job_id == "third").values(state_reason="WAITING_FOR_QUOTA"))
+
+    await db.write(change)
+    queue = await api.call("GetQueue", parent="projects/p")
+    assert [(entry.job, entry.ahead, entry.state_reason) for entry in queue.entries] == [
+        ("projects/p/jobs/first", 0, ""),
+        ("projects/p/jobs/third", 2, "WAITING_FOR_QUOTA"),
+    ]
+    assert (queue.queued_jobs, queue.running_jobs, queue.capacity.cpus > 0) == (3, 0, True)
+    page = await api.call("GetQueue", parent="projects/p", pageSize=1)
+    rest = await api.call("GetQueue", parent="projects/p", pageSize=1, pageToken=page.next_page_token)
+    assert [*page.entries, *rest.entries] == list(queue.entries)
+    assert rest.next_page_token == ""
+
+
+async def test_the_jobs_of_a_project_that_change(api: Api, db: Database, jobs: Jobs) -> None:
+    changes = api.servicer._changes
+    db.on_commit = changes.announce
+    feed = api.servicer.WatchJobs(
+        job_pb2.WatchJobsRequest(parent="projects/p", filter="labels:keep OR state = QUEUED"),
+        None,  # type: ignore[arg-type]
+    )
+    assert await anext(feed) == job_pb2.WatchJobsResponse()
+    await api.create(job_id="b", labels={"keep": ""})
+    await api.create()
+    created = await anext(feed)
+    assert sorted(job.name for job in created.jobs) == ["projects/p/jobs/a", "projects/p/jobs/b"]
+    await api.call("CancelJob")
+    assert await anext(feed) == job_pb2.WatchJobsResponse(removed=["projects/p/jobs/a"])
+    await api.call("CancelJob", name="projects/p/jobs/b")
+    assert [job.state for job in (await anext(feed)).jobs] == [job_pb2.Job.CANCELLED]
+    await api.call("DeleteJob", name="projects/p/jobs/b")
+    assert await anext(feed) == job_pb2.WatchJobsResponse(removed=["projects/p/jobs/b"])
+    changes.announce(None)
+    assert await anext(feed) == job_pb2.WatchJobsResponse(missed=True)
+    await feed.aclose()
