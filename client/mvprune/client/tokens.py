@@ -11,9 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
-from urllib.request import Request, urlopen
 
 from mvprune.common.addresses import is_this_machine
 from mvprune.common.exceptions import ServerUnreachable, bad_field
@@ -96,6 +94,8 @@ class GitHubTokens:
                 self._end = _end_of(self.token)
 
     def _ask(self) -> str:
+        from urllib.request import Request, urlopen  # slow to import, and only some jobs of CI need it
+
         request = Request(self._url, headers={"Authorization": f"bearer {self._secret}"})  # noqa: S310 (checked above)
         left = _TRIES
         while True:
@@ -127,6 +127,8 @@ def _end_of(token: str) -> float:
 
 
 def _words(error: Exception) -> str:
+    from urllib.error import HTTPError, URLError
+
     if isinstance(error, HTTPError):
         return f"HTTP {error.code}"
     return str(error.reason) if isinstance(error, URLError) else "its answer is none"
