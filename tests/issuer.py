@@ -10,6 +10,7 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from urllib.parse import parse_qs
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -55,6 +56,10 @@ class Issuer:
             return json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/jwks"}).encode()
         return json.dumps({"keys": self.keys}).encode() if path == "/jwks" else 404
 
+    def post(self, path: str, form: dict[str, str], authorization: str) -> bytes | int:
+        """The answer to a form; for tests to replace."""
+        return 404
+
     def claims(self, **changed: Any) -> dict[str, Any]:
         """Those of GitHub, as far as tests need them; None removes one."""
         now = int(time.time())
@@ -83,7 +88,14 @@ def issuing() -> Iterator[Issuer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            answer = issuer.answer(self.path)
+            self.send(issuer.answer(self.path))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"])).decode()
+            form = {name: values[0] for name, values in parse_qs(body).items()}
+            self.send(issuer.post(self.path, form, self.headers.get("authorization", "")))
+
+        def send(self, answer: bytes | int) -> None:
             self.send_response(answer if isinstance(answer, int) else 200)
             if answer == 302:
                 self.send_header("Location", f"{issuer.url}/jwks")

@@ -11,19 +11,16 @@ import asyncio
 import hashlib
 import json
 import logging
-import ssl
 import tomllib
-import urllib.error
-import urllib.request
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import jwt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from mvprune.common import openid
 from mvprune.common.files import decode_text
 from mvprune.common.identifiers import ID
 from mvprune_service.clock import SECOND, Clock, system_clock
@@ -37,12 +34,9 @@ _PAUSE_US = 30 * SECOND  # between reads because of unknown keys: anyone can sen
 _FAILED_PAUSE_US = SECOND  # after a read that failed: clients try again for seconds
 _CHECKED_US = 60 * SECOND  # for which a token that was checked is not checked again
 _REMEMBERED = 10_000  # tokens
-_SECONDS = 5.0  # of a request
-_BYTES = 256 << 10  # of an answer
 _KEYS = 100
 _SMALLEST_RSA = 2048
 _ALGORITHMS = {"RSA": "RS256", "EC": "ES256"}
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SUBJECT_CHARACTERS = 255
 
 
@@ -101,7 +95,7 @@ class Issuer(_Model):
     @classmethod
     def _is_safe(cls, value: str) -> str:
         if value:
-            _check_url(value)
+            openid.check_url(value)
         return value
 
     @model_validator(mode="after")
@@ -124,16 +118,6 @@ class Caller(NamedTuple):
     scope: str
     issued_us: int
     expire_us: int
-
-
-def _check_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        is_plain = parts.scheme == "http" and parts.hostname in _LOOPBACK
-    except ValueError:
-        raise ValueError("must be a URL") from None
-    if not ((parts.scheme == "https" and parts.hostname) or is_plain) or parts.query or parts.fragment:
-        raise ValueError("must be an https URL without query and fragment")
 
 
 def load_issuers(file: Path) -> tuple[Issuer, ...]:
@@ -287,7 +271,7 @@ class _Keys:
             self._keys = _parse(await asyncio.to_thread(self._fetch))
             self._read_us, self._failure = self._clock(), ""
         except (OSError, ValueError, jwt.PyJWTError) as error:
-            self._failure = _words(error)
+            self._failure = openid.why(error)
             log.warning("the keys of the issuer %s cannot be read: %s", self._issuer.url, self._failure)
         finally:
             self._reading = None
@@ -296,14 +280,8 @@ class _Keys:
         issuer = self._issuer
         if issuer.jwks_file is not None:
             return issuer.jwks_file.read_bytes()
-        url = issuer.jwks_url
-        if not url:
-            said = json.loads(_get(f"{issuer.url.rstrip('/')}/.well-known/openid-configuration", issuer.ca_file))
-            if not isinstance(said, dict) or said.get("issuer") != issuer.url:
-                raise ValueError("its configuration is that of another issuer")
-            url = str(said.get("jwks_uri"))
-            _check_url(url)
-        return _get(url, issuer.ca_file)
+        url = issuer.jwks_url or openid.endpoint(openid.configuration(issuer.url, issuer.ca_file), "jwks_uri")
+        return openid.fetch(url, ca_file=issuer.ca_file)
 
 
 def _parse(data: bytes) -> dict[str, jwt.PyJWK]:
@@ -323,27 +301,3 @@ def _parse(data: bytes) -> dict[str, jwt.PyJWK]:
         if algorithm == "ES256" or key.key.key_size >= _SMALLEST_RSA:
             keys[one["kid"]] = key
     return keys
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: Any, **options: Any) -> None:
-        """None: it is an error."""
-
-
-def _get(url: str, ca_file: Path | None) -> bytes:
-    """Raises OSError, ValueError."""
-    context = ssl.create_default_context(cafile=ca_file)
-    opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
-    with opener.open(url, timeout=_SECONDS) as answer:
-        data: bytes = answer.read(_BYTES + 1)
-    if len(data) > _BYTES:
-        raise ValueError(f"the answer has more than {_BYTES >> 10} KiB")
-    return data
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"HTTP {error.code}"
-    if isinstance(error, urllib.error.URLError):
-        return str(error.reason)
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -8,6 +8,7 @@ import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mvprune.cli.shared.errors import LocalRefusal, UsageError
@@ -21,6 +22,7 @@ from mvprune.common.addresses import is_loopback, split_address
 if TYPE_CHECKING:
     import socket
 
+    from mvprune.console.issuer import Provider
     from mvprune.console.settings import Settings
 
 _EXAMPLE = "mvpctl console\n  mvpctl console --login --listen 127.0.0.1:8090 --host-name console.example.com"
@@ -66,10 +68,18 @@ def console_command(argv: Sequence[str]) -> ExitCode:
         metavar="NAME",
         help="a name that browsers call the console by, through HTTPS; only with --login; may be repeated",
     )
+    parser.add_argument("--issuer", metavar="URL", help="of OpenID Connect, by which users can log in; with --login")
+    parser.add_argument("--client-id", metavar="ID", help="of the console at the issuer")
+    parser.add_argument("--client-secret-file", metavar="FILE", help="its secret; default: none, PKCE alone")
+    parser.add_argument(
+        "--scopes", default="openid", metavar="WORDS", help="that are asked of the issuer; default: openid"
+    )
     parser.add_argument("--no-browser", action="store_true", help="open no browser")
     args = parser.parse_args(argv)
     if args.host_name and not args.login:
         raise UsageError("--host-name: is for many users; it needs --login", parser.prog)
+    if bool(args.issuer) != bool(args.client_id) or (args.issuer and not args.login):
+        raise UsageError("--issuer: is given with --client-id and --login only", parser.prog)
     if not args.login and args.listen and not is_loopback(args.listen[0]):
         raise UsageError(
             f"--listen must be an address of this machine alone, got {args.listen[0]}: who has the key has your token; "
@@ -92,7 +102,25 @@ def _settings(args: argparse.Namespace) -> Settings:
     if not args.login:
         return Settings(found, project, key=secrets.token_urlsafe(24), secure=False)
     is_local = is_loopback((args.listen or _ADDRESS_OF_MANY)[0]) and not args.host_name
-    return Settings(found.with_token(""), project, secure=not is_local, host_names=tuple(args.host_name))
+    provider = _provider(args) if args.issuer else None
+    names = tuple(args.host_name)
+    return Settings(found.with_token(""), project, secure=not is_local, provider=provider, host_names=names)
+
+
+def _provider(args: argparse.Namespace) -> Provider:
+    from mvprune.common.files import read_secret
+    from mvprune.common.openid import check_url
+    from mvprune.console.issuer import Provider
+
+    try:
+        check_url(args.issuer)
+    except ValueError as error:
+        raise UsageError(f"--issuer {error}, got {args.issuer!r}", "mvpctl console") from None
+    try:
+        secret = read_secret(Path(args.client_secret_file)) if args.client_secret_file else ""
+    except ValueError as error:
+        raise UsageError(f"--client-secret-file {error}", "mvpctl console") from None
+    return Provider(args.issuer, args.client_id, secret, args.scopes)
 
 
 def _serve(args: argparse.Namespace, settings: Settings) -> ExitCode:

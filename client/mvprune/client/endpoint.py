@@ -52,6 +52,10 @@ class Endpoint:
         """The same server for someone who has this token, and no other."""
         return replace(self, token=token, source=None)
 
+    def with_source(self, source: TokenSource) -> Endpoint:
+        """The same server for someone whose tokens come from there."""
+        return replace(self, token=source.token, source=source)
+
 
 def find(
     address: str | None = None,

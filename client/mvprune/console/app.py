@@ -14,6 +14,7 @@ from starlette.routing import Route
 from mvprune.artifact.report import svg
 from mvprune.console import live, login
 from mvprune.console.errors import handlers
+from mvprune.console.issuer import Logins
 from mvprune.console.routes import routes
 from mvprune.console.security import SecurityHeaders
 from mvprune.console.sessions import Sessions
@@ -50,7 +51,7 @@ def application(settings: Settings, once: Iterable[str] = ()) -> Starlette:
             Route("/health", _health, methods=["GET"]),
             Route(f"/static/{PLOTS}", _plots, methods=["GET"]),
             Route("/static/{file}", _file, methods=["GET"]),
-            *login.Login(settings, set(once)).routes(),
+            *login.Login(settings, set(once), Logins(settings.provider) if settings.provider else None).routes(),
             *routes(settings),
         ],
         middleware=[Middleware(SecurityHeaders), Middleware(HostCheck, names=settings.host_names)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from starlette.routing import Route
 from mvprune.client.admin import Caller
 from mvprune.client.endpoint import check_project, check_token
 from mvprune.common.exceptions import InvalidArgument, MvpruneError
+from mvprune.console.issuer import SECONDS, Logins
 from mvprune.console.link import Link
 from mvprune.console.security import is_local_path, is_own
 from mvprune.console.sessions import ALL
@@ -26,16 +28,23 @@ class Login:
 
     Attributes:
         once: keys that open a session once: the console itself hands them to a browser that it opens.
+        logins: by an issuer; None: there is none.
     """
 
     settings: Settings
     once: set[str]
+    logins: Logins | None = None
 
     def routes(self) -> list[Route]:
         """Their addresses, which are for everyone."""
         found = [Route("/login", self._form, methods=["GET"]), Route("/logout", self._out, methods=["POST"])]
         if self.settings.key:
             return [*found, Route("/start/{key}", self._start, methods=["GET"])]
+        if self.logins:
+            found += [
+                Route("/login/issuer", partial(self._to_issuer, self.logins), methods=["GET"]),
+                Route("/login/return", partial(self._from_issuer, self.logins), methods=["GET"]),
+            ]
         return [
             *found,
             Route("/login", self._in, methods=["POST"]),
@@ -70,6 +79,40 @@ class Login:
             await link.close()
             return self._page(then, str(error), project)
         return self._begin(request, link, caller, project, then)
+
+    async def _to_issuer(self, logins: Logins, request: Request) -> Response:
+        """Sends the browser to the issuer."""
+        scheme = "https" if self.settings.secure else "http"
+        then = request.query_params.get("next", "")
+        try:
+            url, binding = await logins.begin(then, f"{scheme}://{request.headers['host']}/login/return")
+        except MvpruneError as error:
+            return self._page(then, str(error))
+        answer = RedirectResponse(url, 303)
+        secure = self.settings.secure
+        answer.set_cookie(self._binding, binding, SECONDS, path="/", secure=secure, httponly=True, samesite="lax")
+        return answer
+
+    async def _from_issuer(self, logins: Logins, request: Request) -> Response:
+        """Begins the session of a user whom the issuer has sent back."""
+        try:
+            binding = request.cookies.get(self._binding, "")
+            tokens, then = await logins.finish(request.query_params, binding)
+            link = Link(self.settings.endpoint.with_source(tokens))
+        except MvpruneError as error:
+            return self._page("", str(error))
+        try:
+            caller = await link.caller()
+        except MvpruneError as error:
+            await link.close()
+            return self._page(then, str(error))
+        answer = self._begin(request, link, caller, self.settings.project, then)
+        answer.delete_cookie(self._binding, path="/", secure=self.settings.secure, httponly=True, samesite="lax")
+        return answer
+
+    @property
+    def _binding(self) -> str:
+        return f"{self.settings.cookie}-login"
 
     async def _start(self, request: Request) -> Response:
         """Begins the session of the one user, who has the key."""
@@ -108,4 +151,5 @@ class Login:
             problem=problem,
             project=project or self.settings.project,
             by_key=bool(self.settings.key),
+            issuer=self.settings.provider.host if self.settings.provider else "",
         )

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from mvprune.common.exceptions import ServerUnreachable
+from mvprune.common.exceptions import NotAuthorised, ServerUnreachable
 from mvprune.console import actions, compare, job, jobs, logs, places, sweeps
 from mvprune.console.live import events
 from mvprune.console.security import is_own
@@ -80,12 +80,22 @@ def _page(settings: Settings, handler: Handler) -> Callable[[Request], Awaitable
     async def answer(request: Request) -> Response:
         found = session_of(settings, request)
         if found is None:
-            asked = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
-            return RedirectResponse(f"/login?next={quote(asked, safe='')}", 303)
+            return _to_login(request)
         name, session = found
-        return await _in_time(handler(Visit(request, session, name, {})))
+        try:
+            return await _in_time(handler(Visit(request, session, name, {})))
+        except NotAuthorised as error:
+            if error.code != "UNAUTHENTICATED":
+                raise
+            request.app.state.sessions.end(name)  # the user's token has ended
+            return _to_login(request)
 
     return answer
+
+
+def _to_login(request: Request) -> Response:
+    asked = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+    return RedirectResponse(f"/login?next={quote(asked, safe='')}", 303)
 
 
 def _action(settings: Settings, handler: Handler) -> Callable[[Request], Awaitable[Response]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mvprune.client.endpoint import Endpoint
+from mvprune.console.issuer import Provider
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Settings:
         project: that is shown first.
         key: of the address that its one user opens; "": users log in with their tokens.
         secure: whether browsers reach it by HTTPS, through a proxy: then they are told to keep the cookie to it.
+        provider: by which users can log in too; None: with tokens only.
         host_names: names by which browsers may call it, besides addresses and localhost.
     """
 
@@ -24,6 +26,7 @@ class Settings:
     project: str
     key: str = ""
     secure: bool = True
+    provider: Provider | None = None
     host_names: tuple[str, ...] = ()
 
     @property
