@@ -139,6 +139,10 @@ class Settings(BaseSettings):
     buckets: Annotated[tuple[str, ...], NoDecode, Form("URL[,URL]")] = Field(
         (), description="s3://bucket/path that models and data of clients may be below, separated by ','; default: none"
     )
+    hub_models: Annotated[tuple[str, ...], NoDecode, Form("PATTERN[,PATTERN]")] = Field(
+        ("*",),
+        description="models of the Hub that jobs may name, such as 'acme/*,google-bert/*', or none; default: all",
+    )
     lease_seconds: Seconds = Field(
         15.0,
         ge=1,
@@ -258,6 +262,13 @@ class Settings(BaseSettings):
     def _split_buckets(cls, value: Any) -> Any:
         urls = value.split(",") if isinstance(value, str) else value
         return tuple(str(parse_bucket(url.strip())) for url in urls if url.strip())
+
+    @field_validator("hub_models", mode="before")
+    @classmethod
+    def _split_patterns(cls, value: Any) -> Any:
+        patterns = value.split(",") if isinstance(value, str) else value
+        found = tuple(pattern.strip() for pattern in patterns if pattern.strip())
+        return () if found == ("none",) else found
 
     @field_validator("webhook_allow", mode="before")
     @classmethod

@@ -30,7 +30,7 @@ from mvprune.sources.references import (
     resolve_model,
     resolve_path,
 )
-from mvprune.sources.schemes import shown
+from mvprune.sources.schemes import model_name, shown
 from mvprune.spec.annotations import manifest_key
 from mvprune.spec.parameters import PARAMETERS
 from mvprune.spec.run_options import RunOptions
@@ -126,7 +126,7 @@ def run_job(
         )
     if group.rank:
         return
-    model, all_notes = replace(result.info.model, name=spec.model), (*result.info.notes, *notes)
+    model, all_notes = replace(result.info.model, name=model_name(spec.model)), (*result.info.notes, *notes)
     result.info = replace(result.info, model=model, notes=all_notes)
     if measure_latency:
         add_latency(result, source.folder)
@@ -248,7 +248,9 @@ def _find_model(
         if revision:
             check_revision(revision)
     with hidden(when=roots.discreet):
-        return find(found.id if isinstance(found, HubModel) else found, revision or None)
+        if isinstance(found, HubModel):
+            return find(found.id, found.revision or revision or None)
+        return find(found, revision or None)
 
 
 def _teacher(teacher: job_pb2.Teacher, folders: Folders, roots: Roots, group: Group, first_here: int) -> Source | None:

@@ -8,6 +8,7 @@ one: see mvprune.sources.model_folder.
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import json
 import os
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from mvprune.common.suggestions import did_you_mean
 from mvprune.sources.known_models import KNOWN_SIZES
-from mvprune.sources.schemes import SERVER
+from mvprune.sources.schemes import HUB, SERVER
 
 STORE_SIGN = ".staging"
 """The folder by which a folder with artifacts or backups is known: every one has it."""
@@ -47,9 +48,10 @@ class InvalidReference(ValueError):
 
 @dataclass(frozen=True)
 class HubModel:
-    """A model on the hub, `owner/name` or `name`."""
+    """A model on the hub, `owner/name` or `name`; `revision` is "" where the reference has none."""
 
     id: str
+    revision: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Roots:
         data: where the tasks' own files are looked for.
         allowed: every folder that paths may lie in; `models` and `data` are always among them.
         buckets: s3://bucket or s3://bucket/path, which references may lie under (see mvprune.sources.buckets).
+        hub: models of the hub that references may name: patterns of their ids, such as acme/*.
         private: absolute paths of files and folders that no reference may lead to, although they lie in a root: the
             service's own. They need not exist yet. If there are any, no reference may lead into a store or a backup of
             any server, or to an SQLite file, wherever they lie.
@@ -72,6 +75,7 @@ class Roots:
     data: Path | None = None
     allowed: tuple[Path, ...] = ()
     buckets: tuple[str, ...] = ()
+    hub: tuple[str, ...] = ("*",)
     private: tuple[Path, ...] = ()
     discreet: bool = False
 
@@ -85,7 +89,8 @@ class Roots:
     @classmethod
     def from_environment(cls) -> Roots:
         """The roots that `to_environment` wrote: MVPRUNE_MODELS, MVPRUNE_DATA, MVPRUNE_ROOTS (several, separated as in
-        PATH), MVPRUNE_BUCKETS (several, separated by commas), MVPRUNE_PRIVATE (a JSON list) and MVPRUNE_DISCREET."""
+        PATH), MVPRUNE_BUCKETS and MVPRUNE_HUB (several, separated by commas; without the latter all of the hub),
+        MVPRUNE_PRIVATE (a JSON list) and MVPRUNE_DISCREET."""
         models, data = os.environ.get("MVPRUNE_MODELS"), os.environ.get("MVPRUNE_DATA")
         allowed = os.environ.get("MVPRUNE_ROOTS", "").split(os.pathsep)
         return cls(
@@ -93,6 +98,7 @@ class Roots:
             data=Path(data) if data else None,
             allowed=tuple(Path(path) for path in allowed if path),
             buckets=tuple(filter(None, os.environ.get("MVPRUNE_BUCKETS", "").split(","))),
+            hub=tuple(filter(None, os.environ.get("MVPRUNE_HUB", "*").split(","))),
             private=tuple(map(Path, json.loads(os.environ.get("MVPRUNE_PRIVATE") or "[]"))),
             discreet=bool(os.environ.get("MVPRUNE_DISCREET")),
         )
@@ -111,6 +117,7 @@ class Roots:
             "MVPRUNE_DATA": str(self.data or ""),
             "MVPRUNE_ROOTS": os.pathsep.join(str(path) for path in self.allowed),
             "MVPRUNE_BUCKETS": ",".join(self.buckets),
+            "MVPRUNE_HUB": ",".join(self.hub),
             "MVPRUNE_PRIVATE": json.dumps([str(path) for path in self.private]),
             "MVPRUNE_DISCREET": "1" if self.discreet else "",
         }
@@ -222,12 +229,15 @@ def is_in(ref: str, roots: Roots) -> bool:
 
 
 def resolve_model(ref: str, roots: Roots) -> Path | HubModel:
-    """The model that `ref` names: a path as in `resolve_path`, a folder under the models root by its name, a hub id.
+    """The model that `ref` names: a path as in `resolve_path`, a folder under the models root by its name, a hub id,
+    hf://OWNER/NAME or hf://OWNER/NAME@REVISION.
 
     Raises:
         InvalidReference: a path outside the roots, a folder with a symbolic link that leads outside, a relative path,
-            or a name that the hub does not allow.
+            a name that the hub does not allow, or a model of the hub that the roots do not.
     """
+    if ref.startswith(HUB):
+        return _hub_model(ref, roots)
     _check_text(ref)
     if ref.startswith(("/", SERVER)):
         path = resolve_path(ref, roots)
@@ -243,7 +253,27 @@ def resolve_model(ref: str, roots: Roots) -> Path | HubModel:
                 raise _outside(ref, roots)
             _check_links(folder, roots)
             return folder
-    return HubModel(_check_owner(check_hub_id(ref), roots))
+    return HubModel(_check_allowed(_check_owner(check_hub_id(ref), roots), roots))
+
+
+def _hub_model(ref: str, roots: Roots) -> HubModel:
+    name, separator, revision = ref.removeprefix(HUB).partition("@")
+    if "/" not in name or (separator and not revision):
+        raise InvalidReference(f"the model must be {HUB}OWNER/NAME or {HUB}OWNER/NAME@REVISION, got {ref[:200]!r}")
+    return HubModel(_check_allowed(check_hub_id(name), roots), check_revision(revision) if revision else "")
+
+
+def _check_allowed(hub_id: str, roots: Roots) -> str:
+    """`hub_id`, if the roots allow it. Raises InvalidReference."""
+    if any(fnmatch.fnmatchcase(hub_id, pattern) for pattern in roots.hub):
+        return hub_id
+    rule = "the model must be one that this server allows"
+    if roots.discreet:
+        raise InvalidReference(f"{rule}, got {hub_id!r} of the Hub; ask its operator for another")
+    allowed = ", ".join(roots.hub) or "none"
+    raise InvalidReference(
+        f"{rule}, of the Hub {allowed}, got {hub_id!r}; `--hub-models` or MVPRUNE_HUB_MODELS sets them"
+    )
 
 
 def known_names(roots: Roots) -> list[str]:

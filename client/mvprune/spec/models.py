@@ -134,8 +134,8 @@ class Spec:
     """What to compress and how.
 
     Attributes:
-        model: the model: a folder of yours, which is sent, a name that the server knows, a hub id, or server:/PATH,
-            a folder of the server.
+        model: the model: a folder of yours, which is sent, a name that the server knows, a hub id,
+            hf://OWNER/NAME@REVISION, or server:/PATH, a folder of the server.
         model_revision: revision of the model on the hub.
         task: sst2, mrpc, squad, ...: see mvpctl tasks.
         target_density: fraction of the prunable weights that is KEPT: 0.03 keeps 3 %; with mask_from or N:M it may

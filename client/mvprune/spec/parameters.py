@@ -24,7 +24,7 @@ MethodFacts(name='auto', help='chosen at submission by steps, density, pattern a
 )}
 """All methods by name."""
 PARAMETERS = {one.name: one for one in (
-Parameter(name='model', fields=('spec.model',), kind=Kind.TEXT, help='the model: a folder of yours, which is sent, a name that the server knows, a hub id, or server:/PATH, a folder of the server', group='model', flag='--model', unit='model', metavar='MODEL', is_common=True),
+Parameter(name='model', fields=('spec.model',), kind=Kind.TEXT, help='the model: a folder of yours, which is sent, a name that the server knows, a hub id, hf://OWNER/NAME@REVISION, or server:/PATH, a folder of the server', group='model', flag='--model', unit='model', metavar='MODEL', is_common=True),
 Parameter(name='model_revision', fields=('spec.model_revision',), kind=Kind.TEXT, help='revision of the model on the hub', group='model', flag='--revision', default='the default branch', metavar='REV'),
 Parameter(name='task', fields=('spec.task',), kind=Kind.TEXT, help='sst2, mrpc, squad, ...: see mvpctl tasks', group='model', flag='--task', default='text-classification, with your own data', metavar='TASK', is_common=True),
 Parameter(name='train', fields=('spec.dataset.train',), kind=Kind.TEXT, help="training file: csv, tsv, jsonl or parquet; for some tasks SQuAD's JSON, CoNLL or lines of text", group='data', flag='--train', default="the task's own data", unit='file', metavar='FILE', is_common=True),

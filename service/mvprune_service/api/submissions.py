@@ -19,6 +19,7 @@ from mvprune_service.api.access.errors import ApiError, Violation, invalid
 from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.access.threads import Threads
 from mvprune_service.api.checks.data_checks import DataChecks
+from mvprune_service.api.checks.hub_pins import pin_models
 from mvprune_service.api.checks.policies import with_defaults
 from mvprune_service.api.checks.specs import Checker
 from mvprune_service.api.checks.uploaded import UploadReader, uploads_of
@@ -166,6 +167,7 @@ class Submissions:
         job will take. Raises ApiError with all violations."""
         roots = self._administrators_roots if current_principal().is_administrator else self._roots
         teacher = None
+        pins = await pin_models(request.job.spec, "job.spec", roots, self._threads)
         with uploads_of(self._uploads, project, may_be_missing=request.validate_only) as uploaded:
             checker = Checker(request.job, request.job_id, roots, uploaded=uploaded, data=self._data, owner=project)
             if checker.reads_files:
@@ -176,6 +178,8 @@ class Submissions:
             capacity = await self.capacity()
             if capacity is not None:  # else the scheduler decides
                 checker.check_feasible(capacity)
+        checker.violations += [one for one in pins.violations if one not in checker.violations]
+        checker.notes += pins.notes
         spec, role = request.job.spec, teachers.role_of(request.job.spec)
         if role is not None and getattr(spec, role).WhichOneof("source") == "job":
             try:

@@ -19,6 +19,7 @@ from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid,
 from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.access.threads import Threads
 from mvprune_service.api.checks.data_checks import SECONDS, DataChecks
+from mvprune_service.api.checks.hub_pins import HubPins, pin_models
 from mvprune_service.api.checks.policies import with_defaults
 from mvprune_service.api.checks.sweep_checks import MAX_ID, check_id
 from mvprune_service.api.checks.sweep_plan import Surroundings, SweepPlan, plan_extension, plan_sweep
@@ -89,7 +90,8 @@ class SweepCreation:
         sweep = self._with_defaults(request.sweep)
         planner = plan_study if sweep.spec.HasField("tickets") else plan_sweep
         wanted = partial(planner, sweep, max_points=self._max_points)
-        plan = await self._plan(wanted, project, validate_only=request.validate_only)
+        pins = await pin_models(sweep.spec, "sweep.spec", self._roots_of_caller(), self._threads)
+        plan = await self._plan(wanted, project, pins, validate_only=request.validate_only)
         plan.violations += check_id(request.sweep_id)
         await self._check_jobs(plan, project)
         if plan.violations:
@@ -147,7 +149,8 @@ class SweepCreation:
         wanted = partial(plan_extension, sweep, request)
         if is_study := sweep.spec.HasField("tickets"):
             wanted = partial(plan_study_extension, sweep, request, max_points=self._max_points)
-        plan = await self._plan(wanted, name.project, validate_only=request.validate_only)
+        pins = await pin_models(request, "", self._roots_of_caller(), self._threads)
+        plan = await self._plan(wanted, name.project, pins, validate_only=request.validate_only)
         await self._check_jobs(plan, name.project)
         if plan.violations:
             raise invalid(*plan.violations)
@@ -198,14 +201,22 @@ class SweepCreation:
 
         return await self._db.read(read)
 
-    async def _plan(self, plan: Callable[..., SweepPlan], project: str, *, validate_only: bool = False) -> SweepPlan:
-        """Calls `plan`, which may wait for a disk, with the caller's roots and the executor's capacity."""
-        roots = self._administrators_roots if current_principal().is_administrator else self._roots
-        capacity = await self._capacity()
+    def _roots_of_caller(self) -> Roots:
+        return self._administrators_roots if current_principal().is_administrator else self._roots
+
+    async def _plan(
+        self, plan: Callable[..., SweepPlan], project: str, pins: HubPins, *, validate_only: bool = False
+    ) -> SweepPlan:
+        """Calls `plan`, which may wait for a disk, with the caller's roots and the executor's capacity. What is known
+        of models of the Hub is added."""
+        roots, capacity = self._roots_of_caller(), await self._capacity()
         with uploads_of(self._uploads, project, may_be_missing=validate_only) as uploaded:
             around = Surroundings(roots, capacity, uploaded, self._data, project, time.monotonic() + SECONDS)
             work: Callable[[], SweepPlan] = partial(plan, around=around)
-            return await self._threads.run(work)
+            found = await self._threads.run(work)
+        found.violations += [one for one in pins.violations if one not in found.violations]
+        found.notes += pins.notes
+        return found
 
     async def _check_jobs(self, plan: SweepPlan, project: str) -> None:
         """Adds a violation where a teacher's job is none that can teach, or the job of a mask has none."""

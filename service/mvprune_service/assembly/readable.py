@@ -58,6 +58,7 @@ def roots(settings: Settings) -> Roots:
         data=settings.data,
         allowed=allowed,
         buckets=settings.buckets,
+        hub=settings.hub_models,
         private=private,
         discreet=not alone,
     )

@@ -299,7 +299,7 @@ def test_a_folder_of_too_many_files_is_no_model(roots: Roots, tmp_path: Path, mo
 # URLs, revisions
 
 
-@pytest.mark.parametrize("ref", ["s3://bucket/model", "https://host/model", "file:///etc/passwd", "hf://a/b"])
+@pytest.mark.parametrize("ref", ["s3://bucket/model", "https://host/model", "file:///etc/passwd", "gs://a/b"])
 def test_urls_are_refused_in_so_many_words(ref: str, roots: Roots):
     for check in (resolve_model, resolve_path):
         with pytest.raises(InvalidReference, match="s3://BUCKET/PATH, got the URL"):
@@ -393,3 +393,16 @@ def test_discreet_roots_show_themselves_to_nobody(guarded: Roots, tmp_path: Path
     assert discreet.describe(f"{root}/models/a/config.json: bad") == "a/config.json: bad"
     assert discreet.describe(f"got 'server:{root}/data/x'") == "got 'x'"
     assert guarded.describe(f"{root}/models/a: bad") == f"{root}/models/a: bad"
+
+
+def test_models_of_the_hub_have_a_revision_and_must_be_allowed() -> None:
+    commit = "0" * 40
+    assert resolve_model(f"hf://acme/small@{commit}", Roots()) == HubModel("acme/small", commit)
+    allowed = Roots(hub=("acme/*", "gpt2"))
+    assert resolve_model("hf://acme/small", allowed) == HubModel("acme/small")
+    assert resolve_model("gpt2", allowed) == HubModel("gpt2")
+    for ref in ("hf://other/small", "other/small", "hf://acme2/small"):
+        with pytest.raises(InvalidReference, match=r"of the Hub acme/\*, gpt2, got"):
+            resolve_model(ref, allowed)
+    with pytest.raises(InvalidReference, match="of the Hub none, got"):
+        resolve_model("gpt2", Roots(hub=()))

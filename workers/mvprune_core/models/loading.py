@@ -22,6 +22,7 @@ from mvprune.artifact.config import build_config, note_on_outputs
 from mvprune.sources.model_config import CONFIG_FILE, check_tokenizer, read_json
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model
+from mvprune.sources.schemes import model_name
 from mvprune_core.base.errors import CompressionError, Reason, is_out_of_memory
 from mvprune_core.base.hub import CONFIG_AND_TOKENIZER, fetch_model, first_line
 from mvprune_core.models.checkpoint_checks import check_body, check_finite
@@ -89,14 +90,14 @@ def find_model(model: str | Path | Source, revision: str | None) -> Source:
             found = resolve_model(name, Roots.from_environment())
             if isinstance(found, HubModel):
                 with quiet():
-                    folder = fetch_model(found.id, revision)
+                    folder = fetch_model(found.id, found.revision or revision)
                 hub_revision = folder.name
             else:
                 folder = found
         inspect_model(folder)
     except (InvalidReference, OSError) as error:
         raise CompressionError(Reason.INVALID_MODEL, str(error)) from error
-    return Source(name, hub_revision, folder)
+    return Source(model_name(name), hub_revision, folder)
 
 
 def load_model(source: Source, objective: Objective, seed: int) -> Loaded:

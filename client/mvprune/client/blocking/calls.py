@@ -61,8 +61,8 @@ class Calls:
         server has accepted everything else. With `validate_only` they are checked and not sent.
 
         Args:
-            model: a folder of this machine, a name that the server knows, a hub id, or server:/PATH, a folder of the
-                server.
+            model: a folder of this machine, a name that the server knows, a hub id, hf://OWNER/NAME@REVISION, which is
+                pinned to a commit, or server:/PATH, a folder of the server.
             density: fraction of the encoder's prunable weights that is KEPT, in (0, 1]; None, with `mask_from` or
                 `pattern`: that of the mask or the pattern.
             on_upload: called while a folder or file is read and sent.
