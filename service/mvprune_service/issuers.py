@@ -168,7 +168,7 @@ class Issuers:
         try:
             header = jwt.get_unverified_header(token)
             said = jwt.decode(token, options={"verify_signature": False})
-        except jwt.PyJWTError:
+        except (jwt.PyJWTError, ValueError, RecursionError):
             raise TokenRefused("BAD_TOKEN", "the token is no JWT") from None
         found = self._by_url.get(said.get("iss", "")) if isinstance(said.get("iss"), str) else None
         if found is None:
@@ -227,7 +227,7 @@ def _accepted(issuer: Issuer, claims: dict[str, Any], now: int) -> Caller:
         message = f"no rule of the server allows the token of {subject}; rules are about {', '.join(names)}"
         raise TokenRefused("CLAIMS_NOT_ALLOWED", message)
     caller = f"{issuer.host}/{subject}"
-    log.info("accepted a token of %s, jti %s, for the project %s", caller, str(claims.get("jti"))[:100], rule.project)
+    log.info("accepted a token of %s, jti %.100a, for the project %s", caller, claims.get("jti"), rule.project)
     expire_us = int((claims["exp"] + _LEEWAY_SECONDS) * SECOND)
     return Caller(caller, rule.project, rule.scope, int(claims["iat"] * SECOND), expire_us)
 

@@ -70,7 +70,7 @@ def test_no_event_is_lost_with_the_server(server: Server, tmp_path: Path) -> Non
         until(lambda: server.process is not None and server.process.poll() is not None)
         assert len(receiver.got) == 1
         with closing(sqlite3.connect(server.home / "mvprune.sqlite")) as database, database:
-            database.execute("UPDATE webhooks SET claim_us = 0")  # a minute has passed
+            database.execute("UPDATE webhooks SET claim_us = 0")  # its time is over
         start(server)
         until(lambda: len(receiver.got) == 3)
         with Client(server.address) as client:

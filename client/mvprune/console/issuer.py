@@ -11,9 +11,9 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
@@ -25,7 +25,8 @@ from mvprune.common import openid
 from mvprune.common.exceptions import NotAuthorised, ServerUnreachable
 
 SECONDS = 600  # that a user may take at the issuer
-_MOST = 1000  # logins under way: the oldest makes room
+_CONFIGURATION_SECONDS = 600.0  # for which what the issuer says of itself is good
+_LONGEST_PATH = 1000  # characters: it has to fit into a cookie
 _EARLY_SECONDS = 60.0  # before its end a token is replaced
 
 
@@ -121,77 +122,80 @@ class IssuerTokens:
 
 
 class _Begun(NamedTuple):
-    """A login under way.
+    """A login under way. The browser that began it keeps it, sealed.
 
     Attributes:
-        binding: what the browser has that began it.
         then: where the user wanted to go.
         back: the address to which the issuer sends the browser.
-        born: time of the clock.
+        token_url: of the issuer.
+        end: time of the clock until which it is good.
     """
 
-    binding: str
+    state: str
     verifier: str
     nonce: str
     then: str
     back: str
     token_url: str
-    born: float
+    end: float
 
 
 class Logins:
-    """The logins under way.
+    """Begins logins and finishes them. Nothing of those under way is kept here: whoever begins many keeps out nobody.
 
     Args:
-        clock: seconds, of a clock that is never set.
+        clock: seconds.
     """
 
-    def __init__(self, provider: Provider, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, provider: Provider, clock: Callable[[], float] = time.time) -> None:
         self.provider = provider
         self._clock = clock
-        self._begun: OrderedDict[str, _Begun] = OrderedDict()
+        self._key = secrets.token_bytes(32)
+        self._known: tuple[Mapping[str, Any], float] = {}, -math.inf  # the configuration, and until when it is good
 
     async def begin(self, then: str, back: str) -> tuple[str, str]:
         """Where to send the browser, and what it has to bring along when it comes back. Raises ServerUnreachable."""
-        known = await asyncio.to_thread(self.provider.configuration)
-        state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
-        token_url = known["token_endpoint"]
+        known, until = self._known
+        if self._clock() > until:
+            known = await asyncio.to_thread(self.provider.configuration)
+            self._known = known, self._clock() + _CONFIGURATION_SECONDS
         begun = _Begun(
-            secrets.token_urlsafe(32), verifier, secrets.token_urlsafe(32), then, back, token_url, self._clock()
+            state=secrets.token_urlsafe(32),
+            verifier=secrets.token_urlsafe(48),
+            nonce=secrets.token_urlsafe(32),
+            then=then if len(then) <= _LONGEST_PATH else "",
+            back=back,
+            token_url=known["token_endpoint"],
+            end=self._clock() + SECONDS,
         )
-        self._begun[state] = begun
-        if len(self._begun) > _MOST:
-            self._begun.popitem(last=False)
-        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(begun.verifier.encode()).digest()).rstrip(b"=").decode()
         query = {
             "response_type": "code",
             "client_id": self.provider.client_id,
             "redirect_uri": back,
             "scope": self.provider.scopes,
-            "state": state,
+            "state": begun.state,
             "nonce": begun.nonce,
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
-        return f"{known['authorization_endpoint']}?{urlencode(query)}", begun.binding
+        return f"{known['authorization_endpoint']}?{urlencode(query)}", self._sealed(begun)
 
-    async def finish(self, query: Mapping[str, str], binding: str) -> tuple[IssuerTokens, str]:
+    async def finish(self, query: Mapping[str, str], brought: str) -> tuple[IssuerTokens, str]:
         """The tokens of the user who has come back, and where the user wanted to go.
 
         Args:
             query: of the address to which the issuer has sent the browser.
-            binding: what the browser brings along.
+            brought: what the browser brings along.
 
         Raises:
             NotAuthorised: the issuer has refused, or another browser began the login.
             ServerUnreachable: the issuer does not answer.
         """
-        provider = self.provider
-        begun = self._begun.get(query.get("state", ""))
-        if begun is None or not hmac.compare_digest(begun.binding.encode(), binding.encode()):
+        provider, begun = self.provider, self._opened(brought)
+        if begun is None or not hmac.compare_digest(begun.state.encode(), query.get("state", "").encode()):
             raise provider.refused("sent a browser that had not begun to log in here; log in again")
-        del self._begun[query["state"]]
-        if self._clock() - begun.born > SECONDS or query.get("iss", provider.url) != provider.url:
+        if self._clock() > begun.end or query.get("iss", provider.url) != provider.url:
             raise provider.refused("took too long; log in again")
         if not query.get("code"):
             raise provider.refused(f"refuses the login ({query.get('error', 'no code')[:100]!a})")
@@ -206,12 +210,24 @@ class Logins:
             raise provider.refused("gave a token that is not for this login")
         return IssuerTokens(provider, begun.token_url, said, claims), begun.then
 
+    def _sealed(self, begun: _Begun) -> str:
+        text = base64.urlsafe_b64encode(json.dumps(begun).encode()).decode()
+        return f"{text}.{hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()}"
+
+    def _opened(self, brought: str) -> _Begun | None:
+        """None for what this console has not sealed."""
+        text, _, seal = brought.partition(".")
+        expected = hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
+        if not hmac.compare_digest(expected.encode(), seal.encode()):
+            return None
+        return _Begun(*json.loads(base64.urlsafe_b64decode(text)))
+
 
 def claims_of(token: str) -> dict[str, Any]:
     """The claims of a token, whose signature the server checks; none if it is no JWT."""
     try:
         part = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}

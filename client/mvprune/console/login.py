@@ -85,19 +85,19 @@ class Login:
         scheme = "https" if self.settings.secure else "http"
         then = request.query_params.get("next", "")
         try:
-            url, binding = await logins.begin(then, f"{scheme}://{request.headers['host']}/login/return")
+            url, begun = await logins.begin(then, f"{scheme}://{request.headers['host']}/login/return")
         except MvpruneError as error:
             return self._page(then, str(error))
         answer = RedirectResponse(url, 303)
         secure = self.settings.secure
-        answer.set_cookie(self._binding, binding, SECONDS, path="/", secure=secure, httponly=True, samesite="lax")
+        answer.set_cookie(self._begun, begun, SECONDS, path="/", secure=secure, httponly=True, samesite="lax")
         return answer
 
     async def _from_issuer(self, logins: Logins, request: Request) -> Response:
         """Begins the session of a user whom the issuer has sent back."""
         try:
-            binding = request.cookies.get(self._binding, "")
-            tokens, then = await logins.finish(request.query_params, binding)
+            brought = request.cookies.get(self._begun, "")
+            tokens, then = await logins.finish(request.query_params, brought)
             link = Link(self.settings.endpoint.with_source(tokens))
         except MvpruneError as error:
             return self._page("", str(error))
@@ -107,11 +107,11 @@ class Login:
             await link.close()
             return self._page(then, str(error))
         answer = self._begin(request, link, caller, self.settings.project, then)
-        answer.delete_cookie(self._binding, path="/", secure=self.settings.secure, httponly=True, samesite="lax")
+        answer.delete_cookie(self._begun, path="/", secure=self.settings.secure, httponly=True, samesite="lax")
         return answer
 
     @property
-    def _binding(self) -> str:
+    def _begun(self) -> str:
         return f"{self.settings.cookie}-login"
 
     async def _start(self, request: Request) -> Response:

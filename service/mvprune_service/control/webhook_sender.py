@@ -24,7 +24,7 @@ from mvprune_service.outbound import Outbound
 
 log = logging.getLogger(__name__)
 
-_CLAIM_US = 60 * SECOND
+_CLAIM_US = 30 * SECOND  # an attempt ends within 10 s; a server that is stopped or killed leaves its claims
 _AT_ONCE, _OF_PROJECT = 32, 4  # webhooks that are sent to: those of a slow receiver leave room for others
 _IN_A_ROW = 50  # deliveries of a webhook, before others have their turn
 _LOOK_SECONDS = 0.5  # between looks for more while something is sent

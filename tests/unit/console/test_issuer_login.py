@@ -19,6 +19,7 @@ from tests.issuer import CONFIGURATION, Issuer, issuing
 from tests.unit.console.conftest import ORIGIN
 from tests.waiting import until_seen
 
+from mvprune import NotAuthorised
 from mvprune.cli import main
 from mvprune.client import endpoint
 from mvprune.console.app import application
@@ -153,9 +154,7 @@ async def test_a_user_logs_in_and_comes_to_the_page_that_was_wanted(world: World
     assert (await browser.get(answer.headers["location"])).status_code == 200
     assert set(browser.cookies) == {"__Host-mvprune"}
     assert "s3cr3t" not in str(browser.cookies)
-    again = world.browser()
-    again.cookies.set("__Host-mvprune-login", "x")
-    assert (await again.get(back)).status_code == 401  # a code and a state are good once
+    assert (await browser.get(back)).status_code == 401  # good once
 
 
 async def test_nobody_is_logged_in_as_someone_else(world: World) -> None:
@@ -195,6 +194,11 @@ async def test_tokens_that_begin_no_session(world: World, changed: dict[str, Any
 
 async def test_an_issuer_that_refuses_or_is_away(world: World) -> None:
     browser = world.browser()
+    configuration = world.issuer.answers[CONFIGURATION]
+    world.issuer.answers[CONFIGURATION] = 500
+    answer = await browser.get("/login/issuer")
+    assert "does not answer as it should (HTTP 500)" in answer.text
+    world.issuer.answers[CONFIGURATION] = configuration
     await world.begun(browser)
     state = world.accounts.asked["state"]
     answer = await browser.get(f"/login/return?error=<b>access_denied&state={state}")
@@ -203,9 +207,6 @@ async def test_an_issuer_that_refuses_or_is_away(world: World) -> None:
     back = await world.begun(browser)
     wrong = back.replace("code=", "code=wrong-")
     assert "does not accept this login" in (await browser.get(wrong)).text
-    world.issuer.answers[CONFIGURATION] = 500
-    answer = await browser.get("/login/issuer")
-    assert "does not answer as it should (HTTP 500)" in answer.text
 
 
 async def test_a_session_outlives_its_tokens_while_the_issuer_renews_them(world: World) -> None:
@@ -254,15 +255,28 @@ def test_options_that_do_not_fit(argv: list[str], said: str, capsys: pytest.Capt
     assert said in capsys.readouterr().err
 
 
-async def test_logins_that_are_never_finished_are_bounded(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mvprune.console.issuer._MOST", 2)
+async def test_what_a_browser_keeps_of_a_login_is_good_for_a_while_and_cannot_be_changed(issuer: Issuer) -> None:
     accounts = Accounts(issuer)
     now = 0.0
-    logins = Logins(Provider(issuer.url, CLIENT), lambda: now)
-    begun = [await logins.begin("/", f"{ORIGIN}/login/return") for _ in range(3)]
-    assert len(logins._begun) == 2
-    url, binding = begun[2]
+    provider = Provider(issuer.url, CLIENT)
+    logins = Logins(provider, lambda: now)
+    url, kept = await logins.begin("/", f"{ORIGIN}/login/return")
     accounts.consent(url)
+    query = {"state": accounts.asked["state"], "code": "c"}
+    text, _, seal = kept.partition(".")
+    for other in ("", ".", text, f"{text}.{'0' * 64}", f"{text[:-4]}AAAA.{seal}", "é.é"):
+        with pytest.raises(NotAuthorised, match="had not begun"):
+            await logins.finish(query, other)
+    with pytest.raises(NotAuthorised, match="had not begun"):
+        await Logins(provider).finish(query, kept)  # of another console
+    with pytest.raises(NotAuthorised, match="took too long"):
+        await logins.finish({**query, "iss": "https://another.example"}, kept)
     now = 601.0
-    with pytest.raises(Exception, match="took too long"):
-        await logins.finish({"state": accounts.asked["state"], "code": "c"}, binding)
+    with pytest.raises(NotAuthorised, match="took too long"):
+        await logins.finish(query, kept)
+    assert issuer.asked == [CONFIGURATION]
+    await logins.begin("/" + "x" * 5000, ORIGIN)
+    assert issuer.asked == [CONFIGURATION] * 2
+    _, kept = await logins.begin("/" + "x" * 5000, ORIGIN)
+    assert len(kept) < 1000
+    assert issuer.asked == [CONFIGURATION] * 2
