@@ -1,13 +1,17 @@
-"""What a job was asked for, parameter by parameter."""
+"""What a job is asked for, parameter by parameter: values, and what people type for them."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mvprune.common.units import exact_size
+from mvprune.common.suggestions import must_be_one_of
+from mvprune.common.units import exact_size, parse_duration, parse_size
 from mvprune.sources.schemes import shown
-from mvprune.spec.parameter import Kind, Parameter, written
+from mvprune.spec.parameter import Kind, Parameter
 from mvprune.spec.parameters import PARAMETERS
 
 if TYPE_CHECKING:
@@ -33,8 +37,77 @@ def text_of(parameter: Parameter, value: Any) -> str:
     if parameter.kind is Kind.SIZE:
         return exact_size(value)
     if isinstance(value, float | int):
-        return written(value, "")
+        return f"{value:.15g}"
     return shown(str(value))
+
+
+def value_of(parameter: Parameter, text: str) -> Any:
+    """The value of a parameter that was typed, as `Client.submit` takes it. Of several texts each is a line; labels are
+    KEY=VALUE, separated by commas. Raises ValueError with a sentence."""
+    match parameter.kind:
+        case Kind.FLAG:
+            return _word(text, ("true", "false")) == "true"
+        case Kind.WORD:
+            return _word(text, parameter.words)
+        case Kind.NUMBER:
+            return _number(text)
+        case Kind.WHOLE:
+            if (whole := _number(text)).is_integer():
+                return int(whole)
+            raise ValueError(f"must be a whole number, got {text!r:.100}")
+        case Kind.TIME:
+            return parse_duration(text)
+        case Kind.SIZE:
+            return parse_size(text)
+        case Kind.TEXTS:
+            return list(filter(None, map(str.strip, text.splitlines())))
+        case Kind.LABELS:
+            pairs = [part.partition("=") for part in map(str.strip, text.split(",")) if part]
+            if wrong := next((key for key, equals, _ in pairs if not (key and equals)), None):
+                raise ValueError(f"must be KEY=VALUE, separated by commas, got {wrong!r:.100}")
+            return {key.strip(): value.strip() for key, _, value in pairs}
+    return text
+
+
+def command(values: Mapping[str, Any]) -> str:
+    """The command that submits a job with these parameters."""
+    words = ["mvpctl", "submit"]
+    for name, value in values.items():
+        one = PARAMETERS[name]
+        if one.kind is Kind.FLAG and not one.by_name:
+            words += [one.flag] if value else []
+            continue
+        several = value if one.kind is Kind.TEXTS else [value]
+        if one.kind is Kind.LABELS:
+            several = [f"{key}={of}" for key, of in value.items()]
+        for each in several:
+            text = each if isinstance(each, str) else text_of(one, each)
+            words += ["--set", f"{name}={text}"] if one.by_name else [one.flag, text]
+    return shlex.join(words)
+
+
+def job_file(values: Mapping[str, Any]) -> str:
+    """The job file of a job with these parameters."""
+    import yaml  # slow to import
+
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+
+
+def _word(text: str, words: Sequence[str]) -> str:
+    if text not in words:
+        raise ValueError(must_be_one_of(words, text))
+    return text
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"must be a number, got {text!r:.100}")
+    return value
 
 
 def _value(job: JobRecord, parameter: Parameter) -> Any:

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 LONGEST_SECONDS = 365 * 86_400  # gRPC takes a timeout of centuries for none at all
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d+)?)([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _UNITS = {"B": 1} | {
     f"{prefix}{suffix}": base ** (power + 1)
     for suffix, base in (("B", 1000), ("iB", 1024))
@@ -24,6 +26,14 @@ def parse_size(text: str) -> int:
         raise ValueError(f"must be a number with a unit, such as 8GiB or 500MB, got {text!r}")
     size: int = round(float(found[1]) * factor)  # 8.2 * 10**6 is a little less than 8,200,000
     return size
+
+
+def parse_duration(text: str) -> float:
+    """90s, 15m, 2h, 7d -> seconds. Raises ValueError."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"must be a number with s, m, h or d, such as 90s, 15m, 2h or 7d, got {text!r}")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def exact_size(number: int) -> str:

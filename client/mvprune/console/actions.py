@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from mvprune.client.given import value_of
 from mvprune.common.exceptions import InvalidArgument, bad_field
 from mvprune.common.units import parse_size
 from mvprune.console import places
 from mvprune.console.settings import Settings
 from mvprune.console.visit import Visit
+from mvprune.spec.parameters import PARAMETERS
 
 _DAY = 86_400.0
 
@@ -117,13 +119,10 @@ def _to_job(visit: Visit) -> Response:
 
 
 def _labels(text: str) -> dict[str, str]:
-    """team=search, kind=test -> its parts. Raises InvalidArgument."""
-    found = {}
-    for part in filter(None, map(str.strip, text.split(","))):
-        key, separator, value = part.partition("=")
-        if not separator:
-            raise bad_field("labels", f"must be KEY=VALUE, separated by commas, got {part[:80]!r}")
-        found[key.strip()] = value.strip()
+    try:
+        found: dict[str, str] = value_of(PARAMETERS["labels"], text)
+    except ValueError as error:
+        raise bad_field("labels", str(error)) from None
     return found
 
 

@@ -64,6 +64,11 @@ class Link:
         answer: Any = await self.transport.call(self.transport.jobs.ListJobs, request)
         return JobPage([JobRecord(**job_fields(one)) for one in answer.jobs], answer.next_page_token)
 
+    async def create(self, request: job_pb2.CreateJobRequest) -> JobRecord:
+        """Submits a job, or checks it. Raises InvalidArgument."""
+        answer: Any = await self.transport.call(self.transport.jobs.CreateJob, request)
+        return JobRecord(**job_fields(answer))
+
     async def sweeps(self, project: str, size: int, page: str) -> SweepPage:
         """A page of the sweeps of a project, newest first."""
         request = sweep_pb2.ListSweepsRequest(parent=f"projects/{project}", page_size=size, page_token=page)

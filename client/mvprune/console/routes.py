@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -17,6 +18,8 @@ from starlette.routing import Route
 
 from mvprune.common.exceptions import NotAuthorised, ServerUnreachable
 from mvprune.console import actions, compare, job, jobs, logs, places, sweeps
+from mvprune.common.exceptions import ServerUnreachable
+from mvprune.console import actions, compare, job, jobs, logs, places, sending, submit, sweeps
 from mvprune.console.live import events
 from mvprune.console.security import is_own
 from mvprune.console.sessions import Session
@@ -39,6 +42,7 @@ PAGES: dict[str, Handler] = {
     f"{_JOB}/report.html": job.report,
     f"{_PROJECT}/compare": compare.table,
     f"{_PROJECT}/live": events,
+    f"{_PROJECT}/submit": submit.form,
     f"{_PROJECT}/sweeps": sweeps.listing,
     _SWEEP: sweeps.overview,
     f"{_SWEEP}/report.html": sweeps.report,
@@ -48,6 +52,7 @@ PAGES: dict[str, Handler] = {
     f"{_PROJECT}/admin": places.admin,
 }
 ACTIONS: dict[str, Handler] = {
+    f"{_PROJECT}/submit": submit.send,
     f"{_JOB}/cancel": actions.cancel,
     f"{_JOB}/retry": actions.retry,
     f"{_JOB}/delete": actions.delete,
@@ -62,11 +67,15 @@ ACTIONS: dict[str, Handler] = {
     f"{_PROJECT}/admin/quotas": actions.set_quotas,
 }
 
+SENDING = f"{_PROJECT}/uploads"
+"""Takes the files of a form. It may take as long as they need."""
+
 
 def routes(settings: Settings) -> list[Route]:
     """The addresses for users who are logged in."""
     pages = [Route(path, _page(settings, handler), methods=["GET"]) for path, handler in PAGES.items()]
-    return pages + [Route(path, _action(settings, handler), methods=["POST"]) for path, handler in ACTIONS.items()]
+    actions = [Route(path, _action(settings, handler), methods=["POST"]) for path, handler in ACTIONS.items()]
+    return [*pages, *actions, Route(SENDING, _sending(settings), methods=["POST"])]
 
 
 def session_of(settings: Settings, request: Request) -> tuple[str, Session] | None:
@@ -100,18 +109,39 @@ def _to_login(request: Request) -> Response:
 
 def _action(settings: Settings, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        found = session_of(settings, request)
-        if found is None:
-            raise HTTPException(401, "log in first; nothing was changed")
-        if not is_own(request):
-            raise HTTPException(403, "only a page of this console may change something; nothing was changed")
-        name, session = found
+        name, session = _own(settings, request)
         form = await read_form(request)
-        if not session.has_form_token("".join(form.get(FORM_TOKEN, [])[:1])):
-            raise HTTPException(403, "the form is of another session; load its page again. Nothing was changed")
+        _check_form_token(session, "".join(form.get(FORM_TOKEN, [])[:1]))
         return await _in_time(handler(Visit(request, session, name, form)))
 
     return answer
+
+
+def _sending(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        name, session = _own(settings, request)
+        sending.check_length(request.headers.get("content-length", ""))
+        async with request.form(max_files=sending.MAX_FILES, max_fields=4) as form:
+            _check_form_token(session, str(form.get(FORM_TOKEN, "")))
+            files = [one for one in form.getlist("file") if isinstance(one, UploadFile)]
+            return await sending.receive(Visit(request, session, name, {}), files)
+
+    return answer
+
+
+def _own(settings: Settings, request: Request) -> tuple[str, Session]:
+    """The session of a request that is to change something, and that a page of this console has sent."""
+    found = session_of(settings, request)
+    if found is None:
+        raise HTTPException(401, "log in first; nothing was changed")
+    if not is_own(request):
+        raise HTTPException(403, "only a page of this console may change something; nothing was changed")
+    return found
+
+
+def _check_form_token(session: Session, given: str) -> None:
+    if not session.has_form_token(given):
+        raise HTTPException(403, "the form is of another session; load its page again. Nothing was changed")
 
 
 async def _in_time(answer: Awaitable[Response]) -> Response:

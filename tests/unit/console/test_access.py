@@ -10,7 +10,7 @@ import pytest
 from tests.unit.console.conftest import OWN, World, form_token
 
 from mvprune.console.app import application
-from mvprune.console.routes import ACTIONS, PAGES
+from mvprune.console.routes import ACTIONS, PAGES, SENDING
 from mvprune.console.security import is_local_path
 
 OPEN = {"/health", "/static/{file}", "/static/plots.css", "/login", "/logout", "/shared/{token}"}
@@ -23,7 +23,7 @@ def filled(path: str, world: World) -> str:
 def test_every_address_is_in_a_table(world: World) -> None:
     app = application(world.settings)
     known = {(route.path, method) for route in app.routes for method in route.methods - {"HEAD"}}  # type: ignore[attr-defined]
-    tables = {(path, "GET") for path in PAGES} | {(path, "POST") for path in ACTIONS}
+    tables = {(path, "GET") for path in PAGES} | {(path, "POST") for path in (*ACTIONS, SENDING)}
     assert {path for path, _ in known - tables} == OPEN
     assert tables <= known
 

@@ -33,14 +33,14 @@ class World:
     """A server, a console as a user starts it, and a browser."""
 
     def __init__(self, server: Server, client: Client, base: str, start: str, browser: Browser, data: Data) -> None:
-        self.server, self.client, self.base, self.start, self.browser, self._data = (
+        self.server, self.client, self.base, self.start, self.browser, self.data = (
             *(server, client, base, start),
             *(browser, data),
         )
         self.problems: list[str] = []
 
     def submit(self, steps: int, **more: Any) -> str:
-        data = {"train": server_path(self._data.train), "validation": server_path(self._data.validation)}
+        data = {"train": server_path(self.data.train), "validation": server_path(self.data.validation)}
         options = {
             "density": 0.1,
             "method": "movement",
@@ -54,7 +54,7 @@ class World:
 
     def sweep(self) -> str:
         """A sweep of two points that has ended."""
-        data = {"train": server_path(self._data.train), "validation": server_path(self._data.validation)}
+        data = {"train": server_path(self.data.train), "validation": server_path(self.data.validation)}
         options = {"method": "movement", "max_steps": 9, "batch_size": 1, "cpus": 0.1, **data}
         found = self.client.sweep(model="bert-base-uncased", axes={"density": [0.1, 0.2]}, **options)
         return found.wait(timeout=60).id
@@ -145,6 +145,29 @@ def test_pages_are_live_and_survive_a_restart_of_the_server(world: World) -> Non
     assert world.problems == []
 
 
+def test_a_job_is_submitted_with_files_of_the_browser(world: World) -> None:
+    with world.page("/projects/default/submit") as page:
+        for name in ("train", "validation"):
+            with page.expect_file_chooser() as chooser:
+                page.get_by_role("button", name=f"Send a file for {name}").click()
+            chooser.value.set_files(world.data.train)
+            expect(page.get_by_label(name, exact=True)).to_have_value(re.compile(r"upload:\w{64}/train.tsv"))
+        for name, text in {"model": "bert-base-uncased", "density": "0.1", "max_steps": "9", "batch_size": "1"}.items():
+            page.get_by_label(name, exact=True).fill(text)
+        page.get_by_label("method", exact=True).select_option("movement")
+        page.get_by_text("More about resources").click()
+        page.get_by_label("cpus", exact=True).fill("0.1")
+        page.get_by_role("button", name="Check").click()
+        expect(page.get_by_role("status").filter(has_text="valid")).to_be_visible()
+        expect(page.get_by_text("mvpctl submit --model bert-base-uncased")).to_be_visible()
+        page.get_by_role("button", name="Submit", exact=True).click()
+        page.wait_for_url(re.compile(r"/jobs/"))
+        expect(page.locator(".lead .state")).to_have_text("SUCCEEDED", timeout=20_000)
+        page.get_by_role("link", name="Submit again").click()
+        expect(page.get_by_label("density", exact=True)).to_have_value("0.1")
+    assert world.problems == []
+
+
 def test_pages_are_for_everyone(world: World) -> None:
     jobs = [world.submit(9, seed=seed, labels={"team": "search"}) for seed in (1, 13)]
     for job in jobs:
@@ -152,7 +175,9 @@ def test_pages_are_for_everyone(world: World) -> None:
     listing = "/projects/default/jobs?label=team%3Dsearch"
     paths = [listing, *(f"/projects/default/jobs/{job}" for job in jobs), f"/projects/default/jobs/{jobs[0]}/log"]
     sweep = world.sweep()
-    paths += [f"/projects/default/{part}" for part in ("sweeps", f"sweeps/{sweep}", "queue", "catalog", "uploads")]
+    paths += [
+        f"/projects/default/{part}" for part in ("sweeps", f"sweeps/{sweep}", "queue", "catalog", "uploads", "submit")
+    ]
     paths.append("/projects/default/compare?" + "&".join(f"job={job}" for job in jobs))
     with world.page() as page:
         for path in [*paths, "/login", "/nowhere"]:

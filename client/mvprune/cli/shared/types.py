@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from pathlib import Path
 
 from mvprune.common.suggestions import must_be_one_of
-from mvprune.common.units import LONGEST_SECONDS, parse_size
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+from mvprune.common.units import LONGEST_SECONDS, parse_duration, parse_size
 
 
 def number(text: str) -> float:
@@ -58,10 +55,10 @@ def memory(text: str) -> int:
 
 def duration(text: str) -> float:
     """90s, 15m, 2h, 7d -> seconds."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhd])", text.strip())
-    if found is None:
-        raise _refused(text, "a number with s, m, h or d, such as 90s, 15m, 2h or 7d")
-    return float(found[1]) * _SECONDS[found[2]]
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def label(text: str) -> tuple[str, str]:
