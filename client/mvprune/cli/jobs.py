@@ -15,10 +15,18 @@ from mvprune.cli.shared.options import command_parser, connect, several_jobs_par
 from mvprune.cli.shared.output import Form, answer, job_with_result, print_job, print_result, print_table
 from mvprune.cli.shared.several import Done, for_each
 from mvprune.cli.shared.types import label, positive_number
-from mvprune.client.display import COLUMNS, LIST_COLUMNS, why
+from mvprune.client.display import COLUMNS, LIST_COLUMNS
 from mvprune.client.models import JobChange
-from mvprune.client.tables import ATTEMPT_COLUMNS, ATTEMPT_TIMES, EVENT_COLUMNS, attempt_rows, event_rows
-from mvprune.common.units import age, size
+from mvprune.client.tables import (
+    ATTEMPT_COLUMNS,
+    ATTEMPT_TIMES,
+    EVENT_COLUMNS,
+    QUEUE_COLUMNS,
+    attempt_rows,
+    event_rows,
+    queue_lines,
+    queue_rows,
+)
 
 if TYPE_CHECKING:
     from mvprune.client.client import Client
@@ -92,23 +100,9 @@ def queue_command(argv: Sequence[str]) -> None:
 
 
 def _print_queue(queue: Queue) -> None:
-    rows = [
-        [
-            entry.job.rpartition("/")[2],
-            f"{entry.ahead}",
-            why(entry.state_reason),
-            age(entry.create_time),
-            entry.display_name,
-        ]
-        for entry in queue.entries
-    ]
-    print(f"all projects: {queue.queued_jobs} queued, {queue.running_jobs} running")
-    if room := queue.capacity:
-        print(
-            f"in use: {room.reserved_gpus:g} of {room.gpus:g} GPUs, {room.reserved_cpus:g} of {room.cpus:g} CPUs, "
-            f"{size(room.reserved_memory_bytes)} of {size(room.memory_bytes)} of memory"
-        )
-    print_table(["JOB", "AHEAD", "WAITS FOR", "SINCE", "NAME"], rows)
+    for line in queue_lines(queue):
+        print(line)
+    print_table(QUEUE_COLUMNS, queue_rows(queue))
 
 
 def events_command(argv: Sequence[str]) -> None:

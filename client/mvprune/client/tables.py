@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from mvprune.client.display import failure, transition
+from mvprune.client.display import failure, transition, why
 from mvprune.client.models import JobState
 from mvprune.common.units import age, count, duration, exact_size, size, timestamp
 
 if TYPE_CHECKING:
     from mvprune.client.admin import Project, Token
     from mvprune.client.catalog import ModelEntry, TaskEntry
-    from mvprune.client.models import Attempt, Capacity, JobEvent
+    from mvprune.client.models import Attempt, Capacity, JobEvent, Queue
     from mvprune.client.server import Quarantine, ServerStatus
     from mvprune.client.upload_models import Upload
 
@@ -23,6 +23,7 @@ ATTEMPT_COLUMNS = ("#", "STATE", "NODE", *ATTEMPT_TIMES, "FAILURE")
 MODEL_COLUMNS = ("MODEL", "WHERE", "PARAMETERS", "PRUNABLE", "PROBLEM")
 TASK_COLUMNS = ("TASK", "KIND", "METRICS", "DATA", "")
 UPLOAD_COLUMNS = ("DIGEST", "NAME", "KIND", "STATE", "SIZE", "JOBS", "CREATOR", "CREATED (UTC)", "EXPIRES")
+QUEUE_COLUMNS = ("JOB", "AHEAD", "WAITS FOR", "SINCE", "NAME")
 TOKEN_COLUMNS = ("ID", "SCOPE", "STATE", "CREATED (UTC)", "EXPIRES", "LAST USED", "CREATOR", "SHOWS", "NAME")
 PROJECT_COLUMNS = ("PROJECT", "QUEUED", "MAX", "RUNNING", "GPUS", "MAX GPUS", "UPLOADS", "MAX UPLOADS")
 
@@ -139,7 +140,7 @@ def status_fields(status: ServerStatus, address: str) -> list[tuple[str, str]]:
         ("database", f"{status.database}, schema {status.schema_revision or 'unknown'}"),
         ("store", status.store),
         ("runs jobs on", status.executor),
-        ("reserved", _reserved(status.capacity) if status.capacity else "unknown"),
+        ("reserved", reserved(status.capacity) if status.capacity else "unknown"),
         ("attempts", f"{status.live_attempts} live{_ago(', slowest heartbeat', status.longest_heartbeat_age)}"),
         ("queue", f"{status.jobs.get('QUEUED', 0)} waiting{_ago(', the oldest', status.oldest_queued_age)}"),
         ("streams", f"{status.watchers} open"),
@@ -147,12 +148,33 @@ def status_fields(status: ServerStatus, address: str) -> list[tuple[str, str]]:
     ]
 
 
+def queue_rows(queue: Queue) -> list[list[str]]:
+    """The queued jobs of a project: the cells below QUEUE_COLUMNS."""
+    return [
+        [
+            entry.job.rpartition("/")[2],
+            f"{entry.ahead}",
+            why(entry.state_reason),
+            age(entry.create_time),
+            entry.display_name,
+        ]
+        for entry in queue.entries
+    ]
+
+
+def queue_lines(queue: Queue) -> list[str]:
+    """What is said about the queue of all projects."""
+    lines = [f"all projects: {queue.queued_jobs} queued, {queue.running_jobs} running"]
+    return [*lines, *([f"in use: {reserved(queue.capacity)}"] if queue.capacity else [])]
+
+
 def jobs_by_state(status: ServerStatus) -> list[tuple[str, str]]:
     """How many jobs there are in each state."""
     return [(str(state), f"{status.jobs[state]:,}") for state in JobState if state in status.jobs]
 
 
-def _reserved(capacity: Capacity) -> str:
+def reserved(capacity: Capacity) -> str:
+    """2 of 16 CPUs, 0 of 0 GPUs, 4.0 GB of 64.0 GB"""
     return ", ".join(
         (
             f"{capacity.reserved_cpus:g} of {capacity.cpus:g} CPUs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from mvprune.client.admin import AsyncAdmin, Caller
@@ -63,6 +64,24 @@ class Link:
         )
         answer: Any = await self.transport.call(self.transport.jobs.ListJobs, request)
         return JobPage([JobRecord(**job_fields(one)) for one in answer.jobs], answer.next_page_token)
+
+    async def end_of_log(self, attempt: str, lines: int) -> tuple[bytes, int]:
+        """The last lines of a log, and the bytes that it has.
+
+        Args:
+            attempt: the name of an attempt.
+        """
+
+        def start(timeout: float | None) -> Any:
+            request = job_pb2.FollowLogsRequest(attempt=attempt, tail_lines=lines)
+            return self.transport.jobs.FollowLogs(request, timeout=timeout)
+
+        pieces, end = [], 0
+        async with aclosing(self.transport.stream(start, lambda message: message.end)) as messages:
+            async for message in messages:
+                pieces.append(message.data)
+                end = message.offset + len(message.data)
+        return b"".join(pieces), end
 
     async def create(self, request: job_pb2.CreateJobRequest) -> JobRecord:
         """Submits a job, or checks it. Raises InvalidArgument."""

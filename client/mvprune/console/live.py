@@ -1,8 +1,7 @@
 """What has changed, as server-sent events: one stream for a page. A browser then asks for the content again.
 
 What a page shows has a version, which its stream begins with: nothing is missed between the two, or while the server
-or the console restarts. A job is watched once for a session, however many pages show it; a list is looked at every
-second or two while somebody has it open.
+or the console restarts. A job, or a list of jobs, is watched once for a session, however many pages show it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from mvprune.console.query import query_of
 from mvprune.console.visit import Visit
 
 PING_SECONDS = 15.0  # proxies close connections that say nothing
-_LIST_SECONDS = 1.5  # between two looks at a list
+_LIST_SECONDS = 0.4  # between two looks at a list that changes
 _AGAIN_SECONDS = 2.0  # after the server was away
 _MAX_STREAMS = 32  # of a session
 _END = "event: end\ndata:\n\n"
@@ -179,9 +178,10 @@ def _list(visit: Visit) -> Watch:
     query = query_of(visit)
 
     async def watch(feed: Feed) -> None:
-        while True:
-            found = await visit.session.link.jobs(visit.project, query.filter, query.order, query.size, query.page)
-            feed.tell(version(found.jobs))
-            await asyncio.sleep(_LIST_SECONDS)
+        async with aclosing(visit.calls.watch_all(filter=query.filter)) as updates:
+            async for _ in updates:  # the first one says that changes are noticed from now on
+                found = await visit.session.link.jobs(visit.project, query.filter, query.order, query.size, query.page)
+                feed.tell(version(found.jobs))
+                await asyncio.sleep(_LIST_SECONDS)
 
     return watch

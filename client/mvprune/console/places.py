@@ -8,7 +8,7 @@ from mvprune.client import display, tables
 from mvprune.common.exceptions import NotAuthorised
 from mvprune.console.visit import Visit
 
-_WAITING = "state = QUEUED OR state = STARTING OR state = RUNNING OR state = FINALIZING OR state = CANCELLING"
+_RUNNING = "state = STARTING OR state = RUNNING OR state = FINALIZING OR state = CANCELLING"
 _ROWS = 200
 
 
@@ -34,17 +34,21 @@ async def uploads(visit: Visit) -> Response:
 
 
 async def queue(visit: Visit) -> Response:
-    """The jobs that wait or run, in the order in which they were created, and how the server is doing for those who
-    may know."""
+    """The jobs that run, those that wait and how many are before them; how the server is doing for those who may
+    know."""
     link = visit.session.link
-    found = await link.jobs(visit.project, _WAITING, "create_time", _ROWS, "")
+    running = await link.jobs(visit.project, _RUNNING, "create_time", _ROWS, "")
+    found = await visit.calls.queue(limit=_ROWS)
     status = await visit.calls.admin.server_status() if visit.session.is_operator else None
     return visit.page(
         "queue.html",
-        rows=[
-            (job, display.state(job), display.steps(job.progress), display.details(job.progress)) for job in found.jobs
+        running=[
+            (one, display.state(one), display.steps(one.progress), display.details(one.progress))
+            for one in running.jobs
         ],
-        more=bool(found.next_page),
+        waiting_columns=tables.QUEUE_COLUMNS,
+        waiting=tables.queue_rows(found),
+        lines=tables.queue_lines(found),
         server=tables.status_fields(status, link.transport.endpoint.address) if status else [],
         by_state=tables.jobs_by_state(status) if status else [],
         problems=sorted(status.problems.items()) if status else [],

@@ -109,7 +109,7 @@ def test_pages_are_live_and_survive_a_restart_of_the_server(world: World) -> Non
         expect(page.get_by_text("There is no such job")).to_be_visible()
         job = world.submit(100)
         row = page.get_by_role("link", name=job)
-        expect(row).to_be_visible(timeout=3000)  # a list is looked at every second or two
+        expect(row).to_be_visible(timeout=SOON)
         row.click()
         page.wait_for_url(f"**/jobs/{job}")
         page.get_by_text("What was asked for").click()
@@ -227,7 +227,7 @@ def test_pages_are_for_everyone(world: World) -> None:
         page.get_by_role("link", name="Log", exact=True).click()
         page.get_by_label("Lines with").fill("step 5:")
         page.get_by_role("button", name="Show").click()
-        assert re.fullmatch(r"\d+ step 5: loss \d\.\d+", page.locator("#log").inner_text().strip())
+        assert re.fullmatch(r"step 5: loss \d\.\d+", page.locator("#log").inner_text().strip())
         page.goto(f"{world.base}/projects/default/jobs/{jobs[1]}")
         page.get_by_role("button", name="Delete").click()
         expect(page.get_by_role("heading", name="Jobs")).to_be_visible()

@@ -125,14 +125,14 @@
     }
   }
   async function sendFiles(field, files) {
-    const form = field.form;
+    const form = field.form; // its fields hide its properties: one parameter is called dataset
     const data = new FormData();
-    data.append("form_token", form.elements.form_token.value);
+    data.append("form_token", form.querySelector("[name=form_token]").value);
     for (const [path, file] of files) data.append("file", file, path);
     const old = field.value;
     field.value = "sending …";
     field.disabled = true;
-    const answer = await fetch(form.dataset.uploads, { method: "POST", body: data, headers: { accept: "application/json" } });
+    const answer = await fetch(form.getAttribute("data-uploads"), { method: "POST", body: data, headers: { accept: "application/json" } });
     field.disabled = false;
     if (answer.ok) {
       field.value = (await answer.json()).reference;
