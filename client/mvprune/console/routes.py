@@ -17,8 +17,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from mvprune.common.exceptions import NotAuthorised, ServerUnreachable
-from mvprune.console import actions, compare, job, jobs, logs, places, sweeps
-from mvprune.common.exceptions import ServerUnreachable
 from mvprune.console import actions, compare, job, jobs, logs, places, sending, submit, sweeps
 from mvprune.console.live import events
 from mvprune.console.security import is_own
@@ -74,8 +72,8 @@ SENDING = f"{_PROJECT}/uploads"
 def routes(settings: Settings) -> list[Route]:
     """The addresses for users who are logged in."""
     pages = [Route(path, _page(settings, handler), methods=["GET"]) for path, handler in PAGES.items()]
-    actions = [Route(path, _action(settings, handler), methods=["POST"]) for path, handler in ACTIONS.items()]
-    return [*pages, *actions, Route(SENDING, _sending(settings), methods=["POST"])]
+    changes = [Route(path, _action(settings, handler), methods=["POST"]) for path, handler in ACTIONS.items()]
+    return [*pages, *changes, Route(SENDING, _sending(settings), methods=["POST"])]
 
 
 def session_of(settings: Settings, request: Request) -> tuple[str, Session] | None:
