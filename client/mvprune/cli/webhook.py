@@ -10,7 +10,7 @@ from mvprune.cli.shared.options import Parser, command_parser, connect, subcomma
 from mvprune.cli.shared.output import answer, print_fields, print_table
 from mvprune.cli.shared.text import clean
 from mvprune.cli.shared.types import duration, label, one_of, positive_number
-from mvprune.common.units import timestamp
+from mvprune.client import tables
 
 if TYPE_CHECKING:
     from mvprune.client.webhooks import NewWebhook, Webhook, WebhookDelivery
@@ -86,7 +86,12 @@ def _list(argv: Sequence[str]) -> None:
     args = _parser("list", "", "Lists webhooks, newest first.", webhook=False).parse_args(argv)
     with connect(args) as client:
         webhooks = list(client.webhooks.list())
-    answer(args.form, webhooks, [webhook.id for webhook in webhooks], lambda: _print_webhooks(webhooks))
+    answer(
+        args.form,
+        webhooks,
+        [webhook.id for webhook in webhooks],
+        lambda: print_table(tables.WEBHOOK_COLUMNS, tables.webhook_rows(webhooks)),
+    )
 
 
 def _get(argv: Sequence[str]) -> None:
@@ -130,13 +135,8 @@ def _test(argv: Sequence[str]) -> int:
     args = _parser("test", "ci", details).parse_args(argv)
     with connect(args) as client:
         delivery = client.webhooks.test(args.id)
-    answer(args.form, delivery, [delivery.id], lambda: print(clean(_line(delivery))))
+    answer(args.form, delivery, [delivery.id], lambda: print(clean(tables.delivery_line(delivery))))
     return 0 if delivery.state == "delivered" else 1
-
-
-def _line(delivery: WebhookDelivery) -> str:
-    why = delivery.error or (f"HTTP {delivery.status}" if delivery.status else "")
-    return f"{delivery.id}: {delivery.state}{f' ({why})' if why else ''}"
 
 
 def _deliveries(argv: Sequence[str]) -> None:
@@ -182,41 +182,8 @@ def _print_secret(webhook: NewWebhook) -> None:
 
 
 def _print_webhook(webhook: Webhook) -> None:
-    fields = [
-        ("webhook", webhook.id),
-        ("name", webhook.display_name),
-        ("url", webhook.url),
-        ("events", ", ".join(webhook.events)),
-        ("labels", ", ".join(f"{key}={value}" for key, value in webhook.labels.items())),
-        ("format", webhook.format),
-        ("state", f"{webhook.state}{f': {webhook.state_reason}' if webhook.state_reason else ''}"),
-        ("waiting", f"{webhook.pending} deliveries"),
-        ("failures", f"{webhook.failures} in a row" if webhook.failures else ""),
-        ("next attempt", timestamp(webhook.next_attempt_time) if webhook.next_attempt_time else ""),
-        ("created", f"{timestamp(webhook.create_time)} UTC by {webhook.creator}"),
-    ]
-    print_fields(fields)
-
-
-def _print_webhooks(webhooks: Sequence[Webhook]) -> None:
-    rows = [
-        [one.id, one.state, ",".join(one.events), f"{one.pending}", f"{one.failures}", one.url, one.display_name]
-        for one in webhooks
-    ]
-    print_table(["ID", "STATE", "EVENTS", "WAITING", "FAILURES", "URL", "NAME"], rows)
+    print_fields(tables.webhook_fields(webhook))
 
 
 def _print_deliveries(deliveries: Sequence[WebhookDelivery]) -> None:
-    rows = [
-        [
-            one.id,
-            one.state,
-            one.type.removeprefix("dev.mvprune.").removesuffix(".v1"),
-            one.subject.rpartition("/")[2],
-            timestamp(one.create_time),
-            f"{one.attempts}",
-            one.error or (f"HTTP {one.status}" if one.status else ""),
-        ]
-        for one in deliveries
-    ]
-    print_table(["ID", "STATE", "EVENT", "SUBJECT", "TIME (UTC)", "ATTEMPTS", "ANSWER"], rows)
+    print_table(tables.DELIVERY_COLUMNS, tables.delivery_rows(deliveries))

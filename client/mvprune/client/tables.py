@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mvprune.client.models import Attempt, Capacity, JobEvent, Queue
     from mvprune.client.server import Quarantine, ServerStatus
     from mvprune.client.upload_models import Upload
+    from mvprune.client.webhooks import Webhook, WebhookDelivery
 
 EVENT_COLUMNS = ("#", "TIME (UTC)", "TYPE", "STATE", "ACTOR", "DETAILS")
 ATTEMPT_TIMES = ("CREATED (UTC)", "STARTED", "ENDED")
@@ -25,6 +26,8 @@ TASK_COLUMNS = ("TASK", "KIND", "METRICS", "DATA", "")
 UPLOAD_COLUMNS = ("DIGEST", "NAME", "KIND", "STATE", "SIZE", "JOBS", "CREATOR", "CREATED (UTC)", "EXPIRES")
 QUEUE_COLUMNS = ("JOB", "AHEAD", "WAITS FOR", "SINCE", "NAME")
 TOKEN_COLUMNS = ("ID", "SCOPE", "STATE", "CREATED (UTC)", "EXPIRES", "LAST USED", "CREATOR", "SHOWS", "NAME")
+WEBHOOK_COLUMNS = ("ID", "STATE", "EVENTS", "WAITING", "FAILURES", "URL", "NAME")
+DELIVERY_COLUMNS = ("ID", "STATE", "EVENT", "SUBJECT", "TIME (UTC)", "ATTEMPTS", "ANSWER")
 PROJECT_COLUMNS = ("PROJECT", "QUEUED", "MAX", "RUNNING", "GPUS", "MAX GPUS", "UPLOADS", "MAX UPLOADS")
 
 
@@ -193,3 +196,54 @@ def _waiting(garbage: Quarantine) -> str:
 
 def _ago(text: str, seconds: float | None) -> str:
     return "" if seconds is None else f"{text} {duration(seconds)} ago"
+
+
+def webhook_rows(webhooks: Sequence[Webhook]) -> list[list[str]]:
+    """Webhooks: the cells below WEBHOOK_COLUMNS."""
+    return [
+        [one.id, one.state, ",".join(one.events), f"{one.pending}", f"{one.failures}", one.url, one.display_name]
+        for one in webhooks
+    ]
+
+
+def webhook_fields(webhook: Webhook) -> list[tuple[str, str]]:
+    """Name and value of all that matters of a webhook; without a value: there is none."""
+    return [
+        ("webhook", webhook.id),
+        ("name", webhook.display_name),
+        ("url", webhook.url),
+        ("events", ", ".join(webhook.events)),
+        ("labels", ", ".join(f"{key}={value}" for key, value in webhook.labels.items())),
+        ("format", webhook.format),
+        ("state", f"{webhook.state}{f': {webhook.state_reason}' if webhook.state_reason else ''}"),
+        ("waiting", f"{webhook.pending} deliveries"),
+        ("failures", f"{webhook.failures} in a row" if webhook.failures else ""),
+        ("next attempt", timestamp(webhook.next_attempt_time) if webhook.next_attempt_time else ""),
+        ("created", f"{timestamp(webhook.create_time)} UTC by {webhook.creator}"),
+    ]
+
+
+def delivery_rows(deliveries: Sequence[WebhookDelivery]) -> list[list[str]]:
+    """Deliveries to a webhook: the cells below DELIVERY_COLUMNS."""
+    return [
+        [
+            one.id,
+            one.state,
+            one.type.removeprefix("dev.mvprune.").removesuffix(".v1"),
+            one.subject.rpartition("/")[2],
+            timestamp(one.create_time),
+            f"{one.attempts}",
+            _answer(one),
+        ]
+        for one in deliveries
+    ]
+
+
+def delivery_line(delivery: WebhookDelivery) -> str:
+    """A delivery in a line."""
+    why = _answer(delivery)
+    return f"{delivery.id}: {delivery.state}{f' ({why})' if why else ''}"
+
+
+def _answer(delivery: WebhookDelivery) -> str:
+    return delivery.error or (f"HTTP {delivery.status}" if delivery.status else "")

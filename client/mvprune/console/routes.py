@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from mvprune.common.exceptions import NotAuthorised, ServerUnreachable
-from mvprune.console import actions, compare, job, jobs, logs, places, sending, submit, sweeps
+from mvprune.console import actions, compare, job, jobs, logs, places, sending, submit, sweeps, webhooks
 from mvprune.console.live import events
 from mvprune.console.security import is_own
 from mvprune.console.sessions import Session
@@ -48,6 +48,8 @@ PAGES: dict[str, Handler] = {
     f"{_PROJECT}/catalog": places.catalog,
     f"{_PROJECT}/uploads": places.uploads,
     f"{_PROJECT}/admin": places.admin,
+    f"{_PROJECT}/webhooks": webhooks.listing,
+    f"{_PROJECT}/webhooks/{{webhook}}": webhooks.overview,
 }
 ACTIONS: dict[str, Handler] = {
     f"{_PROJECT}/submit": submit.send,
@@ -63,6 +65,9 @@ ACTIONS: dict[str, Handler] = {
     f"{_PROJECT}/admin/tokens": actions.create_token,
     f"{_PROJECT}/admin/tokens/{{token}}/revoke": actions.revoke_token,
     f"{_PROJECT}/admin/quotas": actions.set_quotas,
+    f"{_PROJECT}/webhooks/new": webhooks.create,
+    f"{_PROJECT}/webhooks/{{webhook}}/change": webhooks.change,
+    f"{_PROJECT}/webhooks/{{webhook}}/redeliver": webhooks.redeliver,
 }
 
 SENDING = f"{_PROJECT}/uploads"

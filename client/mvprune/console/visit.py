@@ -32,7 +32,7 @@ SECTIONS = {
     "Models and tasks": "catalog",
     "Uploads": "uploads",
 }
-ADMIN = {"Tokens and quotas": "admin"}
+ADMIN = {"Tokens and quotas": "admin", "Webhooks": "webhooks"}
 PARTIAL = "part"
 """The parameter of an address that asks for the content of a page without its frame."""
 

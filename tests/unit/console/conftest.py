@@ -74,6 +74,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         executor="local",
         roots=(tmp_path,),
         auth="required",
+        webhook_allow=("127.0.0.0/8",),
         worker_python=waiting,
     )
     async with AsyncExitStack() as stack:
@@ -84,6 +85,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         for role in ("admin", "submit", "read"):
             tokens[role] = (await client.admin.create_token("search", role)).secret
         tokens["other"] = (await client.admin.create_token("other", "submit")).secret
+        await client.webhooks.create("http://127.0.0.1:9/", ["job.cancelled"], webhook_id="w")
         files = {"train": server_path(data), "validation": server_path(data)}
         job = await client.submit(
             model="bert-base-uncased", density=0.1, **files, display_name=EVIL, labels={"team": EVIL[:60]}, max_steps=9

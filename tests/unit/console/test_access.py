@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import httpx
 import pytest
+from tests.receiver import receiving
 from tests.unit.console.conftest import OWN, World, form_token
+from tests.waiting import until_seen, until_true
 
 from mvprune.console.app import application
 from mvprune.console.routes import ACTIONS, PAGES, SENDING
@@ -17,7 +19,7 @@ OPEN = {"/health", "/static/{file}", "/static/plots.css", "/login", "/logout", "
 
 
 def filled(path: str, world: World) -> str:
-    return path.format(project="search", job=world.job, sweep=world.sweep, upload="none", token="none")
+    return path.format(project="search", job=world.job, sweep=world.sweep, upload="none", token="none", webhook="w")
 
 
 def test_every_address_is_in_a_table(world: World) -> None:
@@ -59,7 +61,7 @@ async def test_who_may_read_sees_all_pages_and_who_may_submit_changes(world: Wor
     browser = await world.logged_in(role)
     for path in PAGES:
         answer = await browser.get(filled(path, world))
-        if path.endswith("/admin") and role in ("read", "submit"):
+        if ("/admin" in path or "/webhooks" in path) and role in ("read", "submit"):
             assert answer.status_code == 403
         else:  # the job has no artifact
             assert answer.status_code in ((200, 409) if "report" in path else (200, 303)), (path, answer.text)
@@ -182,6 +184,42 @@ async def test_the_cookie_is_for_this_host_alone_and_always_a_new_one(world: Wor
     assert (await browser.post("/logout", headers=OWN)).headers["location"] == "/login"
     stale.cookies.update(kept)
     assert (await stale.get("/projects/search/jobs")).status_code == 303
+
+
+async def test_an_admin_makes_webhooks_and_sends_again(world: World) -> None:
+    browser = await world.logged_in("admin")
+    form = {"form_token": "".join(_form_tokens(browser))}
+    with receiving() as receiver:
+        fields = {**form, "url": receiver.url, "events": "job.cancelled, sweep.*", "format": "slack", "id": "mine"}
+        made = await browser.post("/projects/search/webhooks/new", data=fields, headers=OWN)
+        secret = re.search(r"whsec_[\w+/=]+", made.text)
+        assert secret
+        path = "/projects/search/webhooks/mine"
+        shown = (await browser.get(path)).text
+        assert receiver.url in shown
+        assert secret[0] not in shown
+        tested = await browser.post(f"{path}/change", data={**form, "change": "test"}, headers=OWN)
+        assert "delivered (HTTP 204)" in tested.text
+        await browser.post(f"/projects/search/jobs/{world.job}/cancel", data=form, headers=OWN)
+        page = await until_seen(
+            lambda: browser.get(path, params={"state": "delivered"}), lambda seen: world.job in seen.text
+        )
+        delivery = re.search(r'name="delivery" value="([^"]+)"', page.text)
+        assert delivery
+        sent = len(receiver.got)
+        again = await browser.post(f"{path}/redeliver", data={**form, "delivery": delivery[1]}, headers=OWN)
+        assert again.headers["location"] == path
+        await until_true(lambda: len(receiver.got) == sent + 1)
+    rotated = await browser.post(f"{path}/change", data={**form, "change": "rotate"}, headers=OWN)
+    assert "whsec_" in rotated.text
+    await browser.post(f"{path}/change", data={**form, "change": "disable"}, headers=OWN)
+    assert "disabled" in (await browser.get("/projects/search/webhooks")).text
+    refused = await browser.post(f"{path}/change", data={**form, "change": "x"}, headers=OWN)
+    assert refused.status_code == 400
+    bad = await browser.post("/projects/search/webhooks/new", data={**fields, "url": "https://10.0.0.1/"}, headers=OWN)
+    assert (bad.status_code, "must not be reached" in bad.text) == (400, True)
+    await browser.post(f"{path}/change", data={**form, "change": "delete"}, headers=OWN)
+    assert (await browser.get(path)).status_code == 404
 
 
 @pytest.mark.parametrize(

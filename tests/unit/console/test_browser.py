@@ -169,15 +169,15 @@ def test_a_job_is_submitted_with_files_of_the_browser(world: World) -> None:
 
 
 def test_pages_are_for_everyone(world: World) -> None:
+    world.client.webhooks.create("https://hooks.invalid/", ["job.created"], webhook_id="w")  # its deliveries wait
     jobs = [world.submit(9, seed=seed, labels={"team": "search"}) for seed in (1, 13)]
     for job in jobs:
         world.client.wait(job) if job == jobs[0] else list(world.client.watch(job))
     listing = "/projects/default/jobs?label=team%3Dsearch"
     paths = [listing, *(f"/projects/default/jobs/{job}" for job in jobs), f"/projects/default/jobs/{jobs[0]}/log"]
     sweep = world.sweep()
-    paths += [
-        f"/projects/default/{part}" for part in ("sweeps", f"sweeps/{sweep}", "queue", "catalog", "uploads", "submit")
-    ]
+    parts = ("sweeps", f"sweeps/{sweep}", "queue", "catalog", "uploads", "submit", "webhooks", "webhooks/w")
+    paths += [f"/projects/default/{part}" for part in parts]
     paths.append("/projects/default/compare?" + "&".join(f"job={job}" for job in jobs))
     with world.page() as page:
         for path in [*paths, "/login", "/nowhere"]:
