@@ -34,6 +34,7 @@ USES = {
     "mlflow": "import mlflow",
     "hub": "import huggingface_hub",
     "mcp": "import mvprune.mcp.server, mvprune.mcp.http",
+    "tensorboard": "import tensorboardX",
     "ray": "import ray",
     "otel": "import opentelemetry.sdk.trace, opentelemetry.exporter.otlp.proto.http",
     "postgres": "import psycopg",

@@ -18,13 +18,14 @@ from mvprune.cli.shared.types import path
 
 _DETAILS = """--to mlflow creates a run with parameters, metrics, curves and files. Pushing again returns the same run.
 --to hub OWNER/NAME makes a commit of a repository of the Hugging Face Hub. Pushing again makes no other.
---to hub-folder OUT writes a folder that can be uploaded to the Hub."""
+--to hub-folder OUT writes a folder that can be uploaded to the Hub.
+--to tensorboard LOGDIR writes a run into a folder that TensorBoard shows."""
 _EXAMPLE = """mvpctl push out/ --to mlflow --tracking-uri http://127.0.0.1:5000
   mvpctl push sst2-k3x9 --to hub me/sst2-3-percent --private"""
-_TARGETS = {"mlflow": "", "hub": "OWNER/NAME", "hub-folder": "OUT"}
+_TARGETS = {"mlflow": "", "hub": "OWNER/NAME", "hub-folder": "OUT", "tensorboard": "LOGDIR"}
 """Targets, and the word that each is given with."""
 _FOR = {
-    **dict.fromkeys(("tracking_uri", "experiment"), ("mlflow",)),
+    **dict.fromkeys(("tracking_uri", "experiment", "register", "alias"), ("mlflow",)),
     **dict.fromkeys(("dense", "base"), ("hub", "hub-folder")),
     **dict.fromkeys(("private", "revision", "create_pr", "license"), ("hub",)),
 }
@@ -40,11 +41,13 @@ def push_command(argv: Sequence[str]) -> None:
         nargs="+",
         required=True,
         metavar=("TARGET", "OUT"),
-        help="mlflow; hub and a repository; or hub-folder and a new folder",
+        help="mlflow; hub and a repository; hub-folder and a new folder; or tensorboard and a folder of runs",
     )
     mlflow = parser.add_argument_group("to mlflow")
     mlflow.add_argument("--tracking-uri", metavar="URI", help="default: MLFLOW_TRACKING_URI")
     mlflow.add_argument("--experiment", metavar="NAME", help="default: mvprune")
+    mlflow.add_argument("--register", metavar="MODEL", help="also make a version of this registered model")
+    mlflow.add_argument("--alias", metavar="NAME", help="of that version; default: candidate")
     hub = parser.add_argument_group("to hub and hub-folder")
     hub.add_argument("--dense", action="store_true", help="dense weights, which load without mvprune")
     hub.add_argument("--base", type=path, metavar="DIR", help="the base model's folder, for a delta artifact")
@@ -59,6 +62,8 @@ def push_command(argv: Sequence[str]) -> None:
         _push_to_mlflow(args)
     elif target == "hub":
         _push_to_hub(args, out)
+    elif target == "tensorboard":
+        _write_events(args, Path(out))
     else:
         _write_hub_folder(args, Path(out))
 
@@ -73,6 +78,8 @@ def _target(args: argparse.Namespace) -> tuple[str, str]:
         if getattr(args, option) and target not in targets:
             flag = f"--{option.replace('_', '-')}"
             raise UsageError(f"{flag} must be used with --to {' or '.join(targets)}", "mvpctl push")
+    if args.alias and not args.register:
+        raise UsageError("--alias must be used with --register", "mvpctl push")
     if args.create_pr and args.revision:
         raise UsageError("--create-pr must be unset with --revision: it is to main", "mvpctl push")
     return target, rest[0] if rest else ""
@@ -94,9 +101,14 @@ def _push_to_mlflow(args: argparse.Namespace) -> None:
             experiment=args.experiment or "mvprune",
             job=source.job,
             labels=source.labels,
+            model=args.register or "",
+            alias=args.alias or "candidate",
+            gates=source.gates,
         )
     said = "pushed" if run.new else "already pushed"
-    answer(args.form, run, [run.run_id], lambda: print(f"{said}: run {run.run_id} of experiment {run.experiment}"))
+    more = f", version {run.version} of {run.model}" if run.model else ""
+    text = f"{said}: run {run.run_id} of experiment {run.experiment}{more}"
+    answer(args.form, run, [run.run_id], lambda: print(clean(text)))
 
 
 def _push_to_hub(args: argparse.Namespace, repository: str) -> None:
@@ -126,3 +138,12 @@ def _write_hub_folder(args: argparse.Namespace, out: Path) -> None:
         with fetched(args) as source:
             write_hub_folder(source.folder, out, dense=args.dense, base=args.base)
     answer(args.form, {"directory": str(out)}, [str(out)], lambda: print(f"written: {out}"))
+
+
+def _write_events(args: argparse.Namespace, logs: Path) -> None:
+    with refusals("tensorboard"), fetched(args) as source:
+        from mvprune.publish.events import write_events
+
+        run = write_events(source.folder, logs, name=source.job.rpartition("/")[2])
+    said = "written" if run.new else "already written"
+    answer(args.form, run, [run.directory], lambda: print(clean(f"{said}: {run.directory}")))

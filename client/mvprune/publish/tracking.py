@@ -15,9 +15,7 @@ from mvprune.artifact.errors import MissingExtra
 from mvprune.artifact.history import History, read_history
 from mvprune.artifact.manifest import Manifest, verify
 from mvprune.common.exceptions import MlflowUnreachable, PushFailed
-
-DIGEST_TAG = "mvprune.digest"
-"""Its value is the SHA-256 of the manifest: one artifact is one run of an experiment."""
+from mvprune.publish.registry import DIGEST_TAG, FOLDER, register
 
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -43,6 +41,8 @@ class PushedRun:
         experiment_id: MLflow's id of the experiment.
         digest: the artifact's digest.
         new: False if the artifact was pushed before; nothing is then sent.
+        model: the registered model, "" for none.
+        version: of the registered model.
     """
 
     run_id: str
@@ -50,6 +50,8 @@ class PushedRun:
     experiment_id: str
     digest: str
     new: bool
+    model: str = ""
+    version: str = ""
 
 
 def push_to_mlflow(
@@ -59,6 +61,9 @@ def push_to_mlflow(
     experiment: str = "mvprune",
     job: str = "",
     labels: Mapping[str, str] | None = None,
+    model: str = "",
+    alias: str = "candidate",
+    gates: str = "",
 ) -> PushedRun:
     """Creates an MLflow run for an artifact. Pushing it again returns the same run, and resumes an interrupted push.
 
@@ -73,6 +78,10 @@ def push_to_mlflow(
         experiment: the experiment's name; it is created if it does not exist.
         job: the job that produced the artifact.
         labels: the job's labels.
+        model: name of a registered model, which gets a version, unless it has the artifact already; "" for none. The
+            version loads by `mlflow.pyfunc.load_model("models:/NAME@ALIAS")`.
+        alias: of the version; it is taken from the version that has it.
+        gates: which of the job's gates passed, in words, a tag of the version.
 
     Raises:
         ArtifactError: the artifact is not valid.
@@ -88,17 +97,18 @@ def push_to_mlflow(
         client = client_class(tracking_uri=tracking_uri)
         experiment_id = _experiment(client, experiment)
         run = _find_run(client, experiment_id, manifest.digest)
-        if run is not None and run.info.status == "FINISHED":
-            return PushedRun(run.info.run_id, experiment, experiment_id, manifest.digest, new=False)
+        new = run is None or run.info.status != "FINISHED"
         if run is None:
             run = client.create_run(experiment_id, tags=tags)
-        _log(client, entities, run, manifest, history)
-        client.log_artifacts(run.info.run_id, str(artifact), artifact_path="artifact")
-        client.set_terminated(run.info.run_id)
+        if new:
+            _log(client, entities, run, manifest, history)
+            client.log_artifacts(run.info.run_id, str(artifact), artifact_path=FOLDER)
+            client.set_terminated(run.info.run_id)
+        version = register(client, errors, run, manifest, model, alias, gates) if model else ""
     except errors as error:
         kind = MlflowUnreachable if _without_answer(error) else PushFailed
         raise kind(f"MLflow: {_first_line(error)}") from error
-    return PushedRun(run.info.run_id, experiment, experiment_id, manifest.digest, new=True)
+    return PushedRun(run.info.run_id, experiment, experiment_id, manifest.digest, new, model, version)
 
 
 def _mlflow() -> tuple[Any, Any, tuple[type[Exception], ...]]:

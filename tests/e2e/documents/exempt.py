@@ -48,6 +48,7 @@ EXEMPT: tuple[Exempt, ...] = (
     *_all("docs/console.md", PYPI, "pip "),
     *_all("docs/console.md", "tests/unit/console runs it", "mvpctl console", "mvprune-console"),
     *_all("docs/push.md", MLFLOW, "mvpctl push JOB --to mlflow", "mvpctl push out/ --to mlflow", "run = "),
+    *_all("docs/push.md", MLFLOW, "model = mlflow"),
     *_all("docs/deploy.md", ROOT_USER, "python3 -m venv", "install ", "systemctl"),
     *_all("docs/deploy.md", DOCKER, "version=", "build=", "$build", "cd deploy", "export MVPRUNE_VERSION"),
     *_all("docs/deploy.md", DOCKER, "./secrets.sh", "mkdir -p models", "docker "),

@@ -236,6 +236,7 @@ LOCAL = {
     },
     "push": {
         "`push --to mlflow`": "client/mvprune/publish/tracking.py:PushedRun",
+        "`push --to tensorboard`": "client/mvprune/publish/events.py:WrittenRun",
         "`push --to hub`": "client/mvprune/publish/repository.py:PushedCommit",
     },
     "serve": {"what `GET /` says": "client/mvprune/serving/engine.py:Facts"},

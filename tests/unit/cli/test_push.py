@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.infer.conftest import tokenizer, write_artifact  # noqa: F401 (a fixture)
 
 from mvprune import PushFailed
 from mvprune.artifact import Accounting, ArtifactFile, DatasetSource, LayerCount, Manifest, ModelSource, write_weights
@@ -206,6 +207,75 @@ def test_a_job_is_fetched_and_pushed(
     assert run.data.tags["mvprune.label.team"] == "search"
 
 
+_LOAD = """
+import sys
+sys.modules["torch"] = None
+import mlflow, pandas
+mlflow.set_tracking_uri(sys.argv[1])
+model = mlflow.pyfunc.load_model("models:/sentiment@candidate")
+answers = [model.predict(given) for given in (["good film"], pandas.DataFrame({"text": ["good film"]}))]
+assert answers[0] == answers[1], answers
+print(answers[0][0]["label"])
+"""
+
+
+@pytest.mark.slow
+def test_a_version_of_a_registered_model_loads_without_torch(
+    mlflow_server: str,
+    mvpctl: Callable[..., Any],
+    tmp_path: Path,
+    tokenizer: Any,  # noqa: F811
+) -> None:
+    from mlflow import MlflowClient
+
+    def push(folder: Path, *more: str) -> Any:
+        to = ("--to", "mlflow", "--tracking-uri", mlflow_server, "--register", "sentiment", *more)
+        outcome = mvpctl("push", str(folder), *to, "-o", "json")
+        assert outcome.code == 0, outcome.err
+        return outcome.json
+
+    first = write_artifact(tmp_path / "first", "sst2", tokenizer)
+    assert [push(first)["version"], push(first)["version"]] == ["1", "1"]
+    client = MlflowClient(mlflow_server)
+    (version,) = client.search_model_versions("name = 'sentiment'")
+    assert version.tags["mvprune.digest"] == hashlib.sha256((first / "manifest.json").read_bytes()).hexdigest()
+    assert 0 < float(version.tags["mvprune.density"]) < 1
+    command = [sys.executable, "-c", _LOAD, mlflow_server]
+    loaded = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert loaded.returncode == 0, loaded.stderr
+    assert loaded.stdout.strip() in ("negative", "positive")
+
+    second = write_artifact(tmp_path / "second", "mnli", tokenizer)
+    assert push(second, "--alias", "champion")["version"] == "2"
+    assert client.get_model_version_by_alias("sentiment", "candidate").version == "1"
+    assert client.get_model_version_by_alias("sentiment", "champion").version == "2"
+
+
+def test_it_becomes_a_run_of_tensorboard(artifact: Path, mvpctl: Callable[..., Any], tmp_path: Path) -> None:
+    from tensorboardX.proto.event_pb2 import Event
+
+    command = ("push", str(artifact), "--to", "tensorboard", str(tmp_path / "runs"), "-o", "json")
+    first, second = mvpctl(*command), mvpctl(*command)
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert second.json == first.json | {"new": False}
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run == Path(first.json["directory"])
+    (file,) = run.iterdir()
+    assert ".tfevents." in file.name
+    data, found, at = file.read_bytes(), [], 0
+    while at < len(data):  # length, its checksum, an event, its checksum
+        length = int.from_bytes(data[at : at + 8], "little")
+        found.append(Event.FromString(data[at + 12 : at + 12 + length]))
+        at += 16 + length
+    values = [(one.tag, event.step, one.simple_value) for event in found for one in event.summary.value]
+    assert [(step, round(value, 3)) for tag, step, value in values if tag == "history/pruning/loss"] == [
+        (1, 0.7),
+        (2, 0.6),
+        (3, 0.5),
+    ]
+    assert ("eval/f1", 0, 0.5) in values
+
+
 def test_a_job_becomes_a_folder(fake: Any, artifact: Path, mvpctl: Callable[..., Any], tmp_path: Path) -> None:
     _serve(fake, artifact)
     outcome = mvpctl("push", "j1", "--to", "hub-folder", str(tmp_path / "repository"), "--quiet")
@@ -229,11 +299,22 @@ def test_nothing_is_fetched_for_a_folder_that_is_taken(
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--to", "s3"], "--to must be one of mlflow, hub OWNER/NAME, hub-folder OUT, got 's3'"),
-        (["--to", "hub-folder"], "--to must be one of mlflow, hub OWNER/NAME, hub-folder OUT, got 'hub-folder'"),
-        (["--to", "hub-folder", ""], "--to must be one of mlflow, hub OWNER/NAME, hub-folder OUT, got 'hub-folder '"),
-        (["--to", "mlflow", "out"], "--to must be one of mlflow, hub OWNER/NAME, hub-folder OUT, got 'mlflow out'"),
+        (["--to", "s3"], "--to must be one of mlflow, hub OWNER/NAME, hub-folder OUT, tensorboard LOGDIR, got 's3'"),
+        (
+            ["--to", "hub-folder"],
+            "--to must be one of mlflow, hub OWNER/NAME, hub-folder OUT, tensorboard LOGDIR, got 'hub-folder'",
+        ),
+        (
+            ["--to", "hub-folder", ""],
+            "--to must be one of mlflow, hub OWNER/NAME, hub-folder OUT, tensorboard LOGDIR, got 'hub-folder '",
+        ),
+        (
+            ["--to", "mlflow", "out"],
+            "--to must be one of mlflow, hub OWNER/NAME, hub-folder OUT, tensorboard LOGDIR, got 'mlflow out'",
+        ),
         (["--to", "mlflow"], "--tracking-uri must be MLflow's address, got nothing; or set MLFLOW_TRACKING_URI"),
+        (["--to", "hub", "me/m", "--register", "m"], "--register must be used with --to mlflow"),
+        (["--to", "mlflow", "--alias", "a"], "--alias must be used with --register"),
         (["--to", "mlflow", "--dense"], "--dense must be used with --to hub or hub-folder"),
         (["--to", "hub-folder", "new", "--private"], "--private must be used with --to hub"),
         (["--to", "hub", "me/m", "--create-pr", "--revision", "b"], "--create-pr must be unset with --revision"),

@@ -15,6 +15,7 @@ from mvprune.cli.shared.live import live
 from mvprune.cli.shared.local import refusals
 from mvprune.cli.shared.options import Parser, command_parser, connect, plain_parser
 from mvprune.cli.shared.types import one_of, path
+from mvprune.client.display import COLUMNS
 from mvprune.common.exceptions import IntegrityError, NotFound, ServerUnreachable
 from mvprune.common.files import expanded
 
@@ -36,11 +37,13 @@ class Fetched(NamedTuple):
     Attributes:
         job: the name of the job that it is from; "" where its folder was given.
         labels: the job's.
+        gates: which of the job's gates passed, in words; "" if it has none.
     """
 
     folder: Path
     job: str = ""
     labels: Mapping[str, str] = {}
+    gates: str = ""
 
 
 def artifact_parser(name: str, example: str, details: str = "", *, connects: bool = True) -> Parser:
@@ -106,7 +109,7 @@ def fetched(args: argparse.Namespace) -> Iterator[Fetched]:
                 job = client.get(args.artifact)
             with live(args.form.progress) as progress:
                 folder = client.download(job, Path(scratch) / "artifact", progress.bytes)
-        yield Fetched(folder, job.name, job.labels)
+        yield Fetched(folder, job.name, job.labels, COLUMNS["gates"].cell(job))
 
 
 def is_folder(given: str) -> bool:

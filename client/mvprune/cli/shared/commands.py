@@ -49,7 +49,7 @@ COMMANDS = {
     "benchmark": Command("Compare sparse inference with dense fp32 and int8 on this machine.", "benchmark"),
     "serve": Command("Serve an artifact's answers over HTTP.", extra="serve", package="uvicorn"),
     "mcp": Command("Serve agents: the Model Context Protocol.", extra="mcp", package="mcp"),
-    "push": Command("Publish an artifact to MLflow or to the Hub.", "push"),
+    "push": Command("Publish an artifact to MLflow, the Hub or TensorBoard.", "push"),
     "console": Command("Show jobs in a browser.", "console", extra="console", package="jinja2"),
     "models": Command("List the models that the server knows.", "catalog"),
     "tasks": Command("List the tasks.", "catalog"),
