@@ -41,6 +41,10 @@ cluster-demo: setup ## a job of two ranks on a Ray of two nodes, one of which is
 pictures: setup ## run the demo, write the text and the pictures that the README and docs/report.md show of it (minutes)
 	@$(BIN)/python scripts/pictures.py
 
+.PHONY: screenshots
+screenshots: setup ## walk through the console in chromium, write the pictures of docs/console.md
+	@PYTHONPATH=. $(BIN)/python scripts/screenshots.py
+
 # In order of folders: those whose few tests take longest come first. What make tells its own recipes is not for tests.
 PYTEST := MAKEFLAGS= OMP_NUM_THREADS=1 TMPDIR=$$(scripts/test_folder.sh) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from demo_data import DemoInputError, build
@@ -55,6 +56,21 @@ def server(home: Path, log: Path, *options: str | Path) -> Iterator[str]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+@contextmanager
+def console(address: str) -> Iterator[str]:
+    """Runs a console of the server, if it is installed. Yields the address to be opened; "" where there is none."""
+    if find_spec("jinja2") is None or find_spec("uvicorn") is None:
+        yield ""
+        return
+    command = [BIN / "mvpctl", "console", "--no-browser", "--quiet", "--address", address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None  # noqa: S101
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
 def main(options: list[str]) -> int:
     """Runs the demo, with more options of `mvpctl submit`; returns mvpctl's exit code."""
     started = time.monotonic()
@@ -73,8 +89,11 @@ def main(options: list[str]) -> int:
             *(word for option in OPTIONS.items() if option[0] not in options for word in option),
             *options, "--wait", "--download", str(target),
         ]  # fmt: skip
-        print(f"3/4  mvpctl {' '.join(command)}", flush=True)
-        code = subprocess.call([BIN / "mvpctl", *command], env={**os.environ, "MVPRUNE_ADDRESS": address})
+        with console(address) as page:
+            if page:
+                print(f"     in a browser, until the job ends: {page}", flush=True)
+            print(f"3/4  mvpctl {' '.join(command)}", flush=True)
+            code = subprocess.call([BIN / "mvpctl", *command], env={**os.environ, "MVPRUNE_ADDRESS": address})
         print("4/4  stopping the service …", flush=True)
     if code in (ExitCode.OK, ExitCode.GATE):  # where nothing passes, the best result is downloaded
         print(f"the artifact, with its manifest.json, is in {target}")

@@ -18,7 +18,7 @@ README, PICTURE = ROOT / "README.md", ROOT / "docs" / "images" / "report.svg"
 BEGIN, END = "<!-- make pictures: begin -->\n", "<!-- make pictures: end -->\n"
 COLUMNS = 110
 _COMMANDS = ("3/4  mvpctl ", "     mvpctl ")
-_LEFT_OUT = re.compile(r"ACTIVE\b|fetching and verifying|\d/4  ")
+_LEFT_OUT = re.compile(r"ACTIVE\b|fetching and verifying|\d/4  |     in a browser")
 _PATH = re.compile(rf"{re.escape(str(ROOT))}/(?:\.demo/inputs/\S*/)?")
 _ARTIFACT = "the artifact, with its manifest.json, is in "
 

@@ -243,6 +243,9 @@ class Settings(BaseSettings):
         "info", description="lowest level of the logs on stderr"
     )
     log_format: Literal["text", "json"] = Field("text", description="format of the logs on stderr")
+    console: Address = Field(
+        "", description="address of a web console beside the server, in a process of its own; default: none"
+    )
     metrics_address: Address = Field("", description="address that serves /metrics to Prometheus; default: none")
     reflection: bool = Field(True, description="gRPC reflection, for clients such as grpcurl")
     drain_seconds: Seconds = Field(

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from mvprune.common import tracing
+from mvprune_service.assembly.console import console
 from mvprune_service.assembly.service import Service
 from mvprune_service.assembly.startup import StartError
 from mvprune_service.command_line import from_command_line, usage_errors
@@ -78,10 +79,11 @@ async def _serve(settings: Settings) -> None:
         _say(f"  may read       {', '.join((*map(str, roots.allowed), *roots.buckets)) or _NOTHING}")
         if service.metrics_address:
             _say(f"  shows metrics  at http://{service.metrics_address}/metrics")
-        _say("Ctrl-C stops it.")
-        await signals.stop.wait()
-        seconds = settings.drain_seconds if signals.is_planned else 0.0
-        _say(f"stopping{f', in {seconds:g} s' if seconds else ''} … (a second signal: at once)")
+        async with console(settings):
+            _say("Ctrl-C stops it.")
+            await signals.stop.wait()
+            seconds = settings.drain_seconds if signals.is_planned else 0.0
+            _say(f"stopping{f', in {seconds:g} s' if seconds else ''} … (a second signal: at once)")
         await service.drain(seconds, signals.force_stop)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 LINES = [
     "1/4  a pretrained encoder …",
+    "     in a browser, until the job ends: http://127.0.0.1:1/start/KEY",
     f"3/4  mvpctl submit --model {pictures.ROOT}/.demo/inputs/models/tiny --task text-classification --train "
     f"{pictures.ROOT}/.demo/inputs/data/train.tsv --wait --download {pictures.ROOT}/.demo/artifacts/1",
     "sweep s created",
