@@ -43,6 +43,23 @@ def test_workflows_are_valid_and_have_no_known_weakness() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
+def test_the_action_and_the_component_are_valid_and_have_no_known_weakness(tmp_path: Path) -> None:
+    _, job = (ROOT / "templates" / "compress.yml").read_text().split("---\n")
+    pipeline = tmp_path / ".gitlab-ci.yml"
+    pipeline.write_text(re.sub(r"\$\[\[ inputs\.([a-z-]+) ]]", r"\1", job))
+    examples = ROOT / "docs" / "ci"
+    for command in (
+        [BIN / "check-jsonschema", "--builtin-schema", "vendor.github-actions", ROOT / "action.yml"],
+        [BIN / "zizmor", "--offline", "--no-progress", ROOT / "action.yml"],
+        [BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", examples / "github-action.yml"],
+        [BIN / "check-jsonschema", "--builtin-schema", "vendor.gitlab-ci", pipeline],
+        [BIN / "check-jsonschema", "--builtin-schema", "vendor.gitlab-ci", examples / "gitlab-component.yml"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_workflows_start_only_targets_and_programs_that_are_there() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for path in WORKFLOWS:
