@@ -246,6 +246,7 @@ class Settings(BaseSettings):
     console: Address = Field(
         "", description="address of a web console beside the server, in a process of its own; default: none"
     )
+    http_address: Address = Field("", description="address that serves the API as JSON over HTTP; default: none")
     metrics_address: Address = Field("", description="address that serves /metrics to Prometheus; default: none")
     reflection: bool = Field(True, description="gRPC reflection, for clients such as grpcurl")
     drain_seconds: Seconds = Field(

@@ -80,7 +80,7 @@ from mvprune_service.observability.probes import Probe, Problems
 from mvprune_service.observability.scrape import Gauges
 from mvprune_service.outbound import Outbound
 
-_CONTRACT = tuple(
+CONTRACT = tuple(
     service
     for file in (job_pb2, sweep_pb2, artifact_pb2, upload_pb2, catalog_pb2, admin_pb2, webhook_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
@@ -130,7 +130,7 @@ class Components:
     @classmethod
     def build(cls, settings: Settings, resources: Resources) -> Self:
         """Creates the components of a server on open resources. Raises rules.MissingRule, BadIssuers."""
-        rules.check_complete((*_CONTRACT, *_WORKER_CONTRACT, _HEALTH, *_REFLECTION))
+        rules.check_complete((*CONTRACT, *_WORKER_CONTRACT, _HEALTH, *_REFLECTION))
         db, problems, quota = resources.db, Problems(), QueueQuota(settings.max_queued_jobs)
         known = KnownAddresses()
         issuers = Issuers(load_issuers(settings.issuers_file)) if settings.issuers_file else None
@@ -179,7 +179,7 @@ def _rate_limiter(settings: Settings, required: bool) -> RateLimiter | None:
 
 
 def _health(db: Database, problems: Problems) -> Health:
-    names = [service.full_name for service in (*_CONTRACT, *_WORKER_CONTRACT)]
+    names = [service.full_name for service in (*CONTRACT, *_WORKER_CONTRACT)]
     reads = Probe("database", lambda: db.read(overview.ping), problems)
     writes = Probe("database writes", lambda: db.write(overview.write), problems, fresh=_WRITE_SECONDS)
     return Health(names, (reads, writes), problems)
@@ -229,7 +229,7 @@ def _add_client_services(
     catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, clients)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, clients)
     if settings.reflection:
-        names = [service.full_name for service in (*_CONTRACT, _HEALTH)]
+        names = [service.full_name for service in (*CONTRACT, _HEALTH)]
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), clients)
     return tuple(one.close for one in (data, submissions, creation, logs, artifacts, uploads, catalog))
 

@@ -77,6 +77,9 @@ async def _serve(settings: Settings) -> None:
         _say(f"  keeps state in {settings.home}, artifacts in {settings.store_url}")
         roots = service.resources.roots
         _say(f"  may read       {', '.join((*map(str, roots.allowed), *roots.buckets)) or _NOTHING}")
+        if service.http_address:
+            scheme = "https" if service.settings.tls_cert else "http"
+            _say(f"  speaks HTTP    at {scheme}://{service.http_address}/v1/openapi.json")
         if service.metrics_address:
             _say(f"  shows metrics  at http://{service.metrics_address}/metrics")
         async with console(settings):

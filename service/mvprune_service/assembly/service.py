@@ -13,7 +13,7 @@ from mvprune_service.api.access import auth, ports, rules
 from mvprune_service.api.access.handlers import Handlers
 from mvprune_service.api.access.tls import BadCertificate
 from mvprune_service.assembly import readable
-from mvprune_service.assembly.components import Components
+from mvprune_service.assembly.components import CONTRACT, Components
 from mvprune_service.assembly.resources import Resources
 from mvprune_service.assembly.startup import Sequence, StartError, Step
 from mvprune_service.changes import Changes
@@ -30,7 +30,7 @@ from mvprune_service.secret import BadKey
 STATUS_FILE = "server.json"
 _STOP_GRACE = 3.0
 _HEALTH_SECONDS = 1.0
-_METRICS = "--metrics-address"
+_METRICS, _HTTP = "--metrics-address", "--http-address"
 _CANNOT_START = (
     rules.MissingRule,
     auth.BadOperatorToken,
@@ -60,6 +60,7 @@ class Service:
         self.settings = settings
         self.resources = Resources(settings, start_cancelled)
         self.metrics_address = ""
+        self.http_address = ""
         self._force_stop = asyncio.Event()
         self._running = AsyncExitStack()
 
@@ -107,6 +108,7 @@ class Service:
             Step("calls", self._answer_calls),
             Step("loops", self._run_loops),  # after the calls, so that workers can report before they are missed
             Step("health", self._report_health),  # SERVING only now
+            Step("http", self._serve_http),
             Step("metrics", self._serve_metrics),
             Step("status file", self._write_status),  # last: local programs find a server by it
         )
@@ -144,6 +146,29 @@ class Service:
             yield
         finally:
             await self.components.loops.stop("health")
+
+    @asynccontextmanager
+    async def _serve_http(self) -> AsyncIterator[None]:
+        settings, address = self.settings, self.settings.http_address
+        if not address:
+            yield
+            return
+        from mvprune_service.api.rest.app import RestApp  # the server starts faster without
+        from mvprune_service.api.rest.server import serving
+
+        tls, _ = ports.tls_files(settings) or (None, None)
+        is_allowed = settings.allow_remote or tls is not None
+        ports.check_reach(address, _HTTP, allow_remote=is_allowed, remedy="--tls-cert and --tls-key, or ")
+        app = RestApp(self.components.clients, CONTRACT, is_open=not ports.is_auth_required(settings))
+        async with AsyncExitStack() as stack:
+            served = serving(app, address, tls, ports.max_connections(settings))
+            try:
+                self.http_address = await stack.enter_async_context(served)
+            except OSError as error:
+                raise StartError(
+                    f"{_HTTP} must be an address of this machine with a free port, got {address}: {error.strerror}"
+                ) from None
+            yield
 
     @asynccontextmanager
     async def _serve_metrics(self) -> AsyncIterator[None]:

@@ -113,7 +113,8 @@ def as_api_error(error: Exception) -> ApiError:
     return ApiError(grpc.StatusCode.INTERNAL, "INTERNAL", "internal error; the server's log has it")
 
 
-def _status(error: ApiError) -> status_pb2.Status:
+def status_of(error: ApiError) -> status_pb2.Status:
+    """An error as a message."""
     status = status_pb2.Status(code=getattr(code_pb2, error.code.name), message=error.message)
     details: list[Any] = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)]
     if error.violations:
@@ -137,7 +138,7 @@ async def abort(context: grpc.aio.ServicerContext, api_error: ApiError) -> NoRet
     """Ends a call with an error."""
     api_error.message = _cut(api_error.message, _MESSAGE_BYTES)
     api_error.violations = tuple(_first(api_error.violations))
-    details = _status(api_error).SerializeToString()
+    details = status_of(api_error).SerializeToString()
     await context.abort(api_error.code, api_error.message, (("grpc-status-details-bin", details),))
     raise AssertionError("abort raises")
 

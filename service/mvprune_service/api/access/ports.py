@@ -55,13 +55,19 @@ def is_loopback(address: str, option: str) -> bool:
 def is_auth_required(settings: Settings) -> bool:
     """Whether clients must show a token."""
     if settings.auth == "auto":
-        return settings.issuers_file is not None or not is_loopback(settings.address, "--address")
+        return settings.issuers_file is not None or not _is_local(settings)
     return settings.auth == "required"
 
 
 def is_for_one_user(settings: Settings) -> bool:
     """Whether the server is for one user of this machine: on the loopback, without tokens."""
-    return is_loopback(settings.address, "--address") and not is_auth_required(settings)
+    return _is_local(settings) and not is_auth_required(settings)
+
+
+def _is_local(settings: Settings) -> bool:
+    """Whether clients on this machine only can reach the server."""
+    http = settings.http_address
+    return is_loopback(settings.address, "--address") and (not http or is_loopback(http, "--http-address"))
 
 
 def tls_files(settings: Settings) -> tuple[TlsFiles, TlsFiles] | None:

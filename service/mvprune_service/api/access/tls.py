@@ -37,6 +37,35 @@ class TlsFiles:
             source.configuration, source.changed, require_client_authentication=self.client_ca is not None
         )
 
+    def context(self) -> ssl.SSLContext:
+        """A server's context with what the files have. Raises BadCertificate."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._load(context)
+        if self.client_ca:
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Gives a context the certificate that is in the files now. Unusable new files are not used."""
+        try:
+            self._load(context)
+        except BadCertificate as error:
+            log.error("the new certificate is not used, the old one stays: %s", error)
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        try:
+            context.load_cert_chain(self.certificate, self.key, password=_no_passphrase)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            text = f"{self.certificate} and {self.key} are not a certificate and its key in PEM ({reason})"
+            raise BadCertificate(text) from None
+        if self.client_ca:
+            try:
+                context.load_verify_locations(self.client_ca)
+            except (ssl.SSLError, OSError) as error:
+                reason = getattr(error, "reason", None) or error
+                raise BadCertificate(f"{self.client_ca} holds no certificates in PEM ({reason})") from None
+
 
 class _Source:
     """The content of the files. Each handshake checks whether they changed. Unusable new files are not used."""
@@ -67,19 +96,7 @@ class _Source:
         files = self._files
         certificate, key = _content(files.certificate), _content(files.key)
         ca = _content(files.client_ca) if files.client_ca else None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        try:
-            context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
-        except (ssl.SSLError, OSError, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            text = f"{files.certificate} and {files.key} are not a certificate and its key in PEM ({reason})"
-            raise BadCertificate(text) from None
-        if files.client_ca:
-            try:
-                context.load_verify_locations(files.client_ca)
-            except (ssl.SSLError, OSError) as error:
-                reason = getattr(error, "reason", None) or error
-                raise BadCertificate(f"{files.client_ca} holds no certificates in PEM ({reason})") from None
+        files.context()
         return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=ca)
 
 

@@ -1,0 +1,1 @@
+"""The API as JSON over HTTP: the same calls, limits and checks as those of gRPC."""
