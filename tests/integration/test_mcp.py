@@ -165,7 +165,9 @@ async def test_it_reads_only_without_allow_changes(server: Server, sent: dict[st
         assert {one["name"] for one in (await _called(client, "list_models", text="tiny"))["models"]} == {"tiny-bert"}
         assert "movement" in {one["name"] for one in (await _called(client, "list_methods"))["methods"]}
         assert {"sst2"} <= {one["name"] for one in (await _called(client, "list_tasks"))["tasks"]}
-        assert "server" in (await _called(client, "show_queue"))["server"]
+        queue = await _called(client, "show_queue")
+        assert (queue["waiting"], queue["problems"]) == ([], {})
+        assert queue["free"].endswith("GPUs")
 
 
 @pytest.fixture

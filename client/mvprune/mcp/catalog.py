@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mvprune.client.display import state
-from mvprune.client.job import AsyncJob
-from mvprune.client.server import ServerStatus
+from mvprune.client.display import why
 from mvprune.common.exceptions import NotAuthorised
 from mvprune.common.units import count
 from mvprune.mcp.arguments import text, whole
@@ -19,7 +17,7 @@ from mvprune.spec.parameter import Parameter
 from mvprune.spec.parameters import PARAMETERS, SETTINGS
 
 _CONTAINED = text("only what contains this text")
-_WAITING, _RUNNING = "state = QUEUED", "state = STARTING OR state = RUNNING OR state = FINALIZING OR state = CANCELLING"
+_RUNNING = "state = STARTING OR state = RUNNING OR state = FINALIZING OR state = CANCELLING"
 _QUEUE = 20  # jobs that wait, and jobs that run
 
 
@@ -102,14 +100,27 @@ class Options:
 
 
 @dataclass(frozen=True)
+class WaitingJob:
+    """A queued job. `ahead`: how many jobs of all projects come before it; `why`: what it waits for."""
+
+    job: str
+    display_name: str
+    ahead: int
+    why: str
+    priority: int
+
+
+@dataclass(frozen=True)
 class Queue:
-    """The queue of the project, and the server where the token allows that (an operator's): else `server` is {}.
-    `scope`: of the token."""
+    """The queue as the project sees it. `free`: room on the cluster; `problems`: of the server, where the token is an
+    operator's. `scope`: of the token."""
 
     scope: str
-    waiting: list[JobRow]
+    queued_jobs: int
+    running_jobs: int
+    free: str
+    waiting: list[WaitingJob]
     running: list[JobRow]
-    server: Mapping[str, str]
     problems: Mapping[str, str]
 
 
@@ -171,46 +182,54 @@ def _option(one: Parameter) -> OptionFacts:
 
 
 async def _queue(call: Call) -> Answer:
-    waiting, more_wait = await page(call.client.list(filter=_WAITING, order_by="create_time"), 0, _QUEUE)
-    running, more_run = await page(call.client.list(filter=_RUNNING, order_by="create_time"), 0, _QUEUE)
-    caller = await call.client.admin.caller()
-    server: dict[str, str] = {}
-    problems: dict[str, str] = {}
-    note = ""
+    queue, caller = await call.client.queue(limit=_QUEUE), await call.client.admin.caller()
+    running, more = await page(call.client.list(filter=_RUNNING, order_by="create_time"), 0, _QUEUE)
     try:
-        status = await call.client.admin.server_status()
-        server, problems = _server(status), dict(status.problems)
+        problems = dict((await call.client.admin.server_status()).problems)
     except NotAuthorised:
-        note = "the server's own state needs an operator's token"
-    parts = [
-        _jobs("waiting, the oldest first", waiting, more=bool(more_wait)),
-        _jobs("running", running, more=bool(more_run)),
-        pairs([("your token", f"{caller.scope}, project {caller.project}")]),
-        note or pairs([*server.items(), *((f"problem of the {part}", what) for part, what in problems.items())]),
+        problems = {}
+    waiting = [
+        WaitingJob(one.job.rpartition("/")[2], one.display_name, one.ahead, _why(one.state_reason), one.priority)
+        for one in queue.entries
     ]
-    rows = [[JobRow(**row_of(job)) for job in jobs] for jobs in (waiting, running)]
-    return Answer("\n\n".join(parts), Queue(caller.scope, rows[0], rows[1], server, problems))
-
-
-def _jobs(heading: str, jobs: list[AsyncJob], *, more: bool) -> str:
-    if not jobs:
-        return f"{heading}: none"
-    why = [f"{job.id}: {state(job)}" for job in jobs if state(job) != job.state]
+    room, free = queue.capacity, "unknown: the cluster cannot be reached"
+    if room is not None:
+        cpus, gpus = room.cpus - room.reserved_cpus, room.gpus - room.reserved_gpus
+        free = f"{cpus:g} of {room.cpus:g} CPUs, {gpus:g} of {room.gpus:g} GPUs"
+    facts = Queue(
+        scope=caller.scope,
+        queued_jobs=queue.queued_jobs,
+        running_jobs=queue.running_jobs,
+        free=free,
+        waiting=waiting,
+        running=[JobRow(**row_of(job)) for job in running],
+        problems=problems,
+    )
+    rows = [[one.job, str(one.ahead), one.why, one.display_name] for one in waiting]
     left = ["and more: list_jobs shows them"] if more else []
-    return "\n".join((f"{heading}:", job_table(jobs), *why, *left))
+    head = pairs(
+        [
+            ("your token", f"{caller.scope}, project {caller.project}"),
+            ("jobs of all projects", f"{queue.queued_jobs} queued, {queue.running_jobs} running"),
+            ("free", free),
+            *((f"problem of the {part}", what) for part, what in problems.items()),
+        ]
+    )
+    return Answer(
+        "\n\n".join(
+            (
+                head,
+                table(["WAITING", "AHEAD", "WHY", "NAME"], rows) if rows else "waiting: none",
+                "\n".join(("running:", job_table(running), *left)) if running else "running: none",
+            )
+        ),
+        facts,
+    )
 
 
-def _server(status: ServerStatus) -> dict[str, str]:
-    room = status.capacity
-    return {
-        "server": f"mvprune {status.version}, {'has problems' if status.problems else 'all is well'}",
-        "runs jobs on": status.executor,
-        "free": f"{room.cpus - room.reserved_cpus:g} of {room.cpus:g} CPUs, {room.gpus - room.reserved_gpus:g} of "
-        f"{room.gpus:g} GPUs"
-        if room
-        else "unknown: the executor cannot be reached",
-        "jobs of all projects": ", ".join(f"{number} {name}" for name, number in status.jobs.items()) or "none",
-    }
+def _why(reason: str) -> str:
+    """What a queued job waits for, with its reason."""
+    return f"{why(reason)} ({reason})" if why(reason) else reason
 
 
 TOOLS = (
@@ -241,7 +260,7 @@ TOOLS = (
     Tool(
         "show_queue",
         "Show the queue and the server",
-        "Shows which jobs of the project wait and why, which run, and how the server is doing.",
+        "Shows which jobs wait, why and behind how many, which run, what is free, and what your token allows.",
         {},
         Queue,
         _queue,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from mvprune.cli.shared.text import clean
 from mvprune.mcp.arguments import Argument, text, texts, whole
-from mvprune.mcp.job_facts import job_of
+from mvprune.mcp.job_facts import job_of, newest
 from mvprune.mcp.jobs import JOB
 from mvprune.mcp.tool import Answer, Call, Tool
 from mvprune.mcp.words import DATA, quoted, table
@@ -22,8 +21,6 @@ class Log:
 
     job: str
     attempt: int
-    total_lines: int
-    matching_lines: int
     lines: list[str]
     note: str
 
@@ -46,33 +43,18 @@ class Curves:
 
 
 async def _log(call: Call) -> Answer:
-    job = await job_of(call, call.given["job"])
-    search, kept = call.given.get("search", ""), deque[str](maxlen=call.given["lines"])
-    total = matching = 0
-    async with aclosing(job.logs()) as pieces:
-        rest = b""
-        async for piece in pieces:
-            *whole_lines, rest = (rest + piece).split(b"\n")
-            for line in whole_lines:
-                total += 1
-                if found := _matching(line, search):
-                    matching += 1
-                    kept.append(found)
-        if rest:
-            total += 1
-            if found := _matching(rest, search):
-                matching += 1
-                kept.append(found)
-    heading = f"log of job {job.id}, attempt {job.attempt}: {len(kept)} of {matching} lines"
+    job, search, most = await job_of(call, call.given["job"]), call.given.get("search", ""), call.given["lines"]
+    if search:
+        found = [line.text for line in await newest(call.client.search_logs(job, search), most)]
+    else:
+        async with aclosing(call.client.logs(job, tail=most)) as pieces:
+            written = b"".join([piece async for piece in pieces])
+        found = written.decode(errors="replace").splitlines()[-most:]
+    lines = [clean(line)[:_CUT] for line in found]
+    heading = f"log of job {job.id}, attempt {job.attempt}, the last lines"
     heading += f" with {search!r}" if search else ""
-    note = DATA if kept else "the log is empty, or no line has the text"
-    return Answer(quoted(heading, list(kept)), Log(job.id, job.attempt, total, matching, list(kept), note))
-
-
-def _matching(line: bytes, search: str) -> str:
-    """The line as text, "" where it has not what is looked for."""
-    shown = clean(line.decode(errors="replace"))[:_CUT] or " "
-    return shown if search.casefold() in shown.casefold() else ""
+    note = DATA if lines else "the log is empty, or no line has the text"
+    return Answer(quoted(heading, lines), Log(job.id, job.attempt, lines, note))
 
 
 async def _metrics(call: Call) -> Answer:
