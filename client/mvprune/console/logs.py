@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from starlette.responses import Response, StreamingResponse
 
@@ -47,8 +48,16 @@ async def text(visit: Visit) -> Response:
     attempt = _number(visit, "attempt", job.attempt)
     offset = _number(visit, "offset", 0)
     headers = {} if offset else {"content-disposition": f'attachment; filename="{job.id}-{attempt}.log"'}
-    content = _bytes(visit, attempt, offset)
-    return StreamingResponse(content, media_type="text/plain; charset=utf-8", headers=headers)
+    pieces = _bytes(visit, attempt, offset)
+    first = await anext(pieces, b"")  # an error is a page of its own before anything is sent
+    return StreamingResponse(_joined(first, pieces), media_type="text/plain; charset=utf-8", headers=headers)
+
+
+async def _joined(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(rest):
+        yield first
+        async for piece in rest:
+            yield piece
 
 
 async def _bytes(visit: Visit, attempt: int, offset: int) -> AsyncGenerator[bytes, None]:

@@ -94,11 +94,14 @@ async def test_a_list_is_what_its_address_says(world: World) -> None:
 
 async def test_what_there_is_not_is_said(world: World) -> None:
     browser = await world.logged_in("read")
-    for path in ("jobs/none", "jobs/none/log", "compare?job=none"):
+    log = f"jobs/{world.job}/log"
+    for path in ("jobs/none", "jobs/none/log", "compare?job=none", f"{log}?attempt=99", f"{log}.txt?attempt=99"):
         answer = await browser.get(f"/projects/search/{path}")
         assert answer.status_code == 404, path
         assert "Traceback" not in answer.text
     assert (await browser.get("/projects/UPPER/jobs")).status_code == 400
+    for wrong in ("x", "-1", "1.5", "²", "9" * 30):
+        assert (await browser.get(f"/projects/search/{log}", params={"attempt": wrong})).status_code == 400, wrong
     many = "&".join(f"job=j{number}" for number in range(60))
     assert (await browser.get(f"/projects/search/compare?{many}")).status_code == 400
 
