@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -219,3 +220,17 @@ async def test_over_http_calls_have_their_callers_token_and_no_other(
         async with httpx.AsyncClient() as http:
             answer = await http.post(over_http, json={}, headers={"Accept": "application/json", **headers})
             assert answer.status_code in (403, 421), answer.text
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_although_stdin_is_open(server: Server) -> None:
+    command = [MVPCTL, "mcp", "--address", server.address]
+    asked = b'{"jsonrpc": "2.0", "id": 1, "method": "none"}\n'
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(asked)
+        process.stdin.flush()
+        assert b"Method not found" in process.stdout.readline(), "it serves"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == -signal.SIGINT

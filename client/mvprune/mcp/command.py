@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -43,6 +44,8 @@ def mcp_command(argv: Sequence[str]) -> None:
             del connection["token_file"]
             _serve_http(args, rights, connection)
         else:
+            # Ctrl-C ends the process: a thread waits for stdin, and asyncio would wait for that thread.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             asyncio.run(_serve_stdio(rights, connection))
 
 
