@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from mvprune.client.endpoint import Endpoint
@@ -31,5 +32,8 @@ class Settings:
 
     @property
     def cookie(self) -> str:
-        """The name of the cookie. Browsers take one with the prefix from this very host, by HTTPS, and no other."""
-        return "__Host-mvprune" if self.secure else "mvprune-console"
+        """The name of the cookie. Browsers take one with the prefix from this very host, by HTTPS, and no other. The
+        cookies of this machine are of all its ports: consoles with different keys have different names."""
+        if self.secure:
+            return "__Host-mvprune"
+        return f"mvprune-console-{hashlib.sha256(self.key.encode()).hexdigest()[:12]}"
