@@ -3,6 +3,7 @@ neither is."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,7 +59,7 @@ def job_moved(
         "attempt": values.get("attempt", job.attempt),
         "task": job.task,
         "sweep": f"projects/{job.project}/sweeps/{job.sweep_id}" if job.sweep_id else None,
-        **{name: values[name] for name in ("primary_metric", "metric", "difference") if values.get(name) is not None},
+        **_result(values),
     }
     _announce(tx, Event(types, job.project, str(job.name), job.uid, sequence, job.labels, data))
 
@@ -79,6 +80,16 @@ def sweep_changed(tx: Tx, sweep: SweepRow, sequence: int, values: Mapping[str, A
         "sequence": sequence,
     }
     _announce(tx, Event(types, sweep.project, str(sweep.name), sweep.uid, sequence, sweep.labels, data))
+
+
+def _result(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The metric of a job that has succeeded, as far as it is known and is a number that JSON has."""
+    found = {name: values.get(name) for name in ("primary_metric", "metric", "difference")}
+    return {
+        name: value
+        for name, value in found.items()
+        if value is not None and (not isinstance(value, float) or math.isfinite(value))
+    }
 
 
 def _announce(tx: Tx, event: Event) -> None:

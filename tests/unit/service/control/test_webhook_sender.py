@@ -132,6 +132,21 @@ def _fail(tx: Tx) -> None:
     lifecycle.fail(tx, job, FailureReason.WORKER_LOST, actor="test")
 
 
+async def test_a_result_is_told_as_far_as_it_is_a_number(plane: Plane, jobs: Jobs, receiver: Receiver) -> None:
+    await plane.create("w", "job.succeeded")
+    for job_id, difference in (("a", -0.01), ("b", float("nan"))):
+        await jobs.create(job_id)
+        for command in (Command.SCHEDULE, Command.CLAIM, Command.OFFER):
+            await plane.move(command, job_id)
+        await plane.move(Command.PUBLISH, job_id, primary_metric="f1", metric=0.5, difference=difference)
+    await plane.sender.step()
+    told = [got.event["data"] for got in receiver.got]
+    assert [(one["primary_metric"], one["metric"], one.get("difference")) for one in told] == [
+        ("f1", 0.5, -0.01),
+        ("f1", 0.5, None),
+    ]
+
+
 async def test_an_event_that_is_rolled_back_is_not_sent(plane: Plane, jobs: Jobs, receiver: Receiver) -> None:
     await plane.create()
 
