@@ -75,7 +75,9 @@ def test_no_event_is_lost_with_the_server(server: Server, tmp_path: Path) -> Non
         until(lambda: len(receiver.got) == 3)
         with Client(server.address) as client:
             until(lambda: [one.state for one in client.webhooks.deliveries("w")] == ["delivered"] * 2)
-            assert [one.attempts for one in client.webhooks.deliveries("w")] == [1, 2]
+            cancelled, created = client.webhooks.deliveries("w")
+            assert cancelled.attempts == 1
+            assert created.attempts >= 2  # one failed before the kill, or more on a slow machine
     events = [got.event for got in receiver.got]
     assert [event["type"] for event in events] == [
         *["dev.mvprune.job.created.v1"] * 2,

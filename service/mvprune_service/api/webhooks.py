@@ -26,12 +26,12 @@ from mvprune_service.domain.webhooks import (
     EVENT_TYPES,
     TEST_TYPE,
     DeliveryState,
-    Notice,
     WebhookFormat,
     WebhookState,
     full_type,
 )
 from mvprune_service.ids import new_uid
+from mvprune_service.notices import Notice
 from mvprune_service.outbound import BadUrl, Forbidden, Outbound
 
 _CHANGEABLE = ("display_name", "url", "events", "labels", "format", "state")

@@ -18,7 +18,8 @@ from mvprune_service.db import webhooks
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.tables.webhooks import WebhookRow
 from mvprune_service.db.webhooks import Claim
-from mvprune_service.domain.webhooks import Answer, Notice, headers, render, secret
+from mvprune_service.domain.webhooks import Answer
+from mvprune_service.notices import Notice, headers, render, secret
 from mvprune_service.observability import metrics
 from mvprune_service.outbound import Outbound
 

@@ -25,8 +25,9 @@ from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.tables.webhooks import DELIVERIES
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import Command
-from mvprune_service.domain.webhooks import Answer, headers
+from mvprune_service.domain.webhooks import Answer
 from mvprune_service.ids import JobName
+from mvprune_service.notices import headers
 from mvprune_service.outbound import Outbound
 
 CONTEXT: Any = None

@@ -20,16 +20,13 @@ from mvprune_service.domain.webhooks import (
     Answer,
     DeliveryState,
     Event,
-    Notice,
     WebhookFormat,
-    headers,
     job_types,
-    render,
-    secret,
     sweep_types,
     verdict,
     wanted,
 )
+from mvprune_service.notices import Notice, headers, render, secret
 
 _S = JobState
 NOW = 1_800_000_000_000_000
