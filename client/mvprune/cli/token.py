@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from mvprune.cli.shared.filter import add_filter_of
 from mvprune.cli.shared.options import command_parser, connect, subcommand
 from mvprune.cli.shared.output import answer, print_table
 from mvprune.cli.shared.text import clean
@@ -104,12 +105,13 @@ def _whoami(argv: Sequence[str]) -> None:
 
 
 def _list(argv: Sequence[str]) -> None:
-    parser = command_parser(
-        "token list", "mvpctl token list --project search", f"Lists tokens, newest first; {_ALL}.", job=False
-    )
+    example = "mvpctl token list --project search --filter 'scope = ADMIN' --order-by last_use_time"
+    parser = command_parser("token list", example, f"Lists tokens; {_ALL}.", job=False)
+    fields = "scope, resource, display_name, creator, create_time, expire_time, revoke_time, last_use_time"
+    add_filter_of(parser, fields, "create_time, expire_time, last_use_time or display_name")
     args = parser.parse_args(argv)
     with connect(args) as client:
-        tokens = list(client.admin.tokens(client.project))
+        tokens = list(client.admin.tokens(client.project, filter=args.filter, order_by=args.order_by))
     answer(args.form, tokens, [token.id for token in tokens], lambda: print_table(TOKEN_COLUMNS, token_rows(tokens)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mvprune.cli.shared.filter import add_filter_of
 from mvprune.cli.shared.options import command_parser, connect, subcommand
 from mvprune.cli.shared.output import answer, print_table
 from mvprune.cli.shared.text import clean
@@ -57,11 +58,14 @@ def _line(upload: Upload, *, only_checked: bool) -> str:
 
 
 def _list(argv: Sequence[str]) -> None:
-    details = "Lists uploads, newest first. --quiet prints their references, which jobs take in place of a path."
-    parser = command_parser("upload list", "mvpctl upload list", details, job=False)
+    details = "Lists uploads. --quiet prints their references, which jobs take in place of a path."
+    example = "mvpctl upload list --filter 'kind = MODEL' --order-by 'total_bytes desc'"
+    parser = command_parser("upload list", example, details, job=False)
+    fields = "kind, display_name, creator, total_bytes, create_time, ready_time"
+    add_filter_of(parser, fields, "create_time, total_bytes or display_name")
     args = parser.parse_args(argv)
     with connect(args) as client:
-        uploads = list(client.uploads())
+        uploads = list(client.uploads(filter=args.filter, order_by=args.order_by))
 
     def text() -> None:
         print_table(UPLOAD_COLUMNS, upload_rows(uploads), expendable=("CREATOR", "CREATED (UTC)", "KIND"))

@@ -122,9 +122,16 @@ class AsyncAdmin:
             resource=found.resource,
         )
 
-    async def tokens(self, project: str) -> AsyncGenerator[Token, None]:
-        """Iterates over the tokens of a project, newest first; "-": the operators' tokens."""
-        request = admin_pb2.ListTokensRequest(parent=f"projects/{project}")
+    async def tokens(self, project: str, *, filter: str = "", order_by: str = "") -> AsyncGenerator[Token, None]:
+        """Iterates over the tokens of a project, newest first unless `order_by` says otherwise.
+
+        Args:
+            project: "-": the operators' tokens.
+            filter: as in `Client.list`, of scope, resource, display_name, creator, create_time, expire_time,
+                revoke_time and last_use_time.
+            order_by: create_time, expire_time, last_use_time or display_name, with " desc" for descending.
+        """
+        request = admin_pb2.ListTokensRequest(parent=f"projects/{project}", filter=filter, order_by=order_by)
         async for token in listed(self._transport, self._transport.admin.ListTokens, request, "tokens"):
             yield Token(**_token_fields(token))
 

@@ -398,9 +398,19 @@ class Core(Generic[AnyJob, AnySweep]):
         """Returns the current state of a sweep."""
         return await self._sweeps.get(sweep)
 
-    async def sweeps(self, *, limit: int | None = None) -> AsyncGenerator[AnySweep, None]:
-        """Iterates over the project's sweeps, newest first, at most `limit`. Raises InvalidArgument for one below 0."""
-        async for sweep in self._sweeps.list(limit):
+    async def sweeps(
+        self, *, filter: str = "", order_by: str = "", limit: int | None = None
+    ) -> AsyncGenerator[AnySweep, None]:
+        """Iterates over the project's sweeps, newest first unless `order_by` says otherwise, at most `limit`.
+
+        Args:
+            filter: as in `list`, of state, display_name, creator, create_time, end_time and labels.KEY.
+            order_by: create_time, end_time, state or display_name, with " desc" for descending.
+
+        Raises:
+            InvalidArgument: the filter or the order is malformed, or the limit is below 0.
+        """
+        async for sweep in self._sweeps.list(filter, order_by, limit):
             yield sweep
 
     async def upload(
@@ -427,9 +437,19 @@ class Core(Generic[AnyJob, AnySweep]):
         """
         return await self._uploads.create(path, kind, on_progress, validate_only=validate_only)
 
-    async def uploads(self, *, limit: int | None = None) -> AsyncGenerator[Upload, None]:
-        """Iterates over the project's uploads, newest first, at most `limit`; InvalidArgument if it is below 0."""
-        async for upload in self._uploads.list(limit):
+    async def uploads(
+        self, *, filter: str = "", order_by: str = "", limit: int | None = None
+    ) -> AsyncGenerator[Upload, None]:
+        """Iterates over the project's uploads, newest first unless `order_by` says otherwise, at most `limit`.
+
+        Args:
+            filter: as in `list`, of kind, display_name, creator, total_bytes, create_time and ready_time.
+            order_by: create_time, total_bytes or display_name, with " desc" for descending.
+
+        Raises:
+            InvalidArgument: the filter or the order is malformed, or the limit is below 0.
+        """
+        async for upload in self._uploads.list(filter, order_by, limit):
             yield upload
 
     async def delete_upload(self, upload: str | Upload, *, allow_missing: bool = False) -> None:

@@ -78,9 +78,9 @@ class SweepCalls(Generic[AnySweep]):
         request = sweep_pb2.GetSweepRequest(name=self._name(sweep))
         return await self._sweep(self._transport.sweeps.GetSweep, request)
 
-    async def list(self, limit: int | None) -> AsyncGenerator[AnySweep, None]:
+    async def list(self, filter: str, order_by: str, limit: int | None) -> AsyncGenerator[AnySweep, None]:
         """See `Client.sweeps`."""
-        request = sweep_pb2.ListSweepsRequest(parent=f"projects/{self._project}")
+        request = sweep_pb2.ListSweepsRequest(parent=f"projects/{self._project}", filter=filter, order_by=order_by)
         async for message in listed(self._transport, self._transport.sweeps.ListSweeps, request, "sweeps", limit):
             yield self._bound(message)
 

@@ -138,9 +138,9 @@ class UploadCalls:
             message = await self._send(sending)
         return upload(message)
 
-    async def list(self, limit: int | None) -> AsyncGenerator[Upload, None]:
+    async def list(self, filter: str, order_by: str, limit: int | None) -> AsyncGenerator[Upload, None]:
         """See `Client.uploads`."""
-        request = upload_pb2.ListUploadsRequest(parent=f"projects/{self._project}")
+        request = upload_pb2.ListUploadsRequest(parent=f"projects/{self._project}", filter=filter, order_by=order_by)
         async for message in listed(self._transport, self._transport.uploads.ListUploads, request, "uploads", limit):
             yield upload(message)
 
@@ -165,7 +165,7 @@ class UploadCalls:
             raise bad_field("upload", f"{rule}, got {given[:200]!r}")
         if len(digest) == 64:
             return f"projects/{self._project}/uploads/{digest}"
-        async with aclosing(self.list(None)) as uploads:
+        async with aclosing(self.list("", "", None)) as uploads:
             found = [one.name async for one in uploads if one.digest.startswith(digest)]
         if len(found) > 1:
             raise bad_field("upload", f"must be one upload, got {digest!r}, which {len(found)} digests begin with")

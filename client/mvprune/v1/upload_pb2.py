@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17mvprune/v1/upload.proto\x12\nmvprune.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb8\x03\n\x06Upload\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.mvprune.v1.Upload.Kind\x12\x14\n\x0c\x64isplay_name\x18\x03 \x01(\t\x12%\n\x05\x66iles\x18\x04 \x03(\x0b\x32\x16.mvprune.v1.UploadFile\x12\'\n\x05state\x18\x05 \x01(\x0e\x32\x18.mvprune.v1.Upload.State\x12\x0f\n\x07missing\x18\x06 \x03(\t\x12\x13\n\x0btotal_bytes\x18\x07 \x01(\x03\x12\x0c\n\x04jobs\x18\x08 \x01(\x03\x12\x0f\n\x07\x63reator\x18\t \x01(\t\x12/\n\x0b\x63reate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"9\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x0e\n\nINCOMPLETE\x10\x01\x12\t\n\x05READY\x10\x02\"1\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\t\n\x05MODEL\x10\x01\x12\x08\n\x04\x44\x41TA\x10\x02\">\n\nUploadFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06\x63hunks\x18\x03 \x03(\t\"`\n\x13\x43reateUploadRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\"\n\x06upload\x18\x02 \x01(\x0b\x32\x12.mvprune.v1.Upload\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\" \n\x10GetUploadRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"K\n\x12ListUploadsRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"S\n\x13ListUploadsResponse\x12#\n\x07uploads\x18\x01 \x03(\x0b\x32\x12.mvprune.v1.Upload\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\":\n\x13\x44\x65leteUploadRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\"\x16\n\x14\x44\x65leteUploadResponse\"8\n\x18GenerateChunkUrlsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x63hunks\x18\x02 \x03(\t\"\xa2\x02\n\x19GenerateChunkUrlsResponse\x12\x37\n\x04urls\x18\x01 \x03(\x0b\x32).mvprune.v1.GenerateChunkUrlsResponse.Url\x1a\xcb\x01\n\x03Url\x12\r\n\x05\x63hunk\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12G\n\x07headers\x18\x04 \x03(\x0b\x32\x36.mvprune.v1.GenerateChunkUrlsResponse.Url.HeadersEntry\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x13\x43ommitChunksRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x63hunks\x18\x02 \x03(\t\"(\n\x14\x43ommitChunksResponse\x12\x10\n\x08rejected\x18\x01 \x03(\t\"<\n\x0fPutChunkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63hunk\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x12\n\x10PutChunkResponse2\xb4\x04\n\rUploadService\x12\x43\n\x0c\x43reateUpload\x12\x1f.mvprune.v1.CreateUploadRequest\x1a\x12.mvprune.v1.Upload\x12=\n\tGetUpload\x12\x1c.mvprune.v1.GetUploadRequest\x1a\x12.mvprune.v1.Upload\x12N\n\x0bListUploads\x12\x1e.mvprune.v1.ListUploadsRequest\x1a\x1f.mvprune.v1.ListUploadsResponse\x12Q\n\x0c\x44\x65leteUpload\x12\x1f.mvprune.v1.DeleteUploadRequest\x1a .mvprune.v1.DeleteUploadResponse\x12`\n\x11GenerateChunkUrls\x12$.mvprune.v1.GenerateChunkUrlsRequest\x1a%.mvprune.v1.GenerateChunkUrlsResponse\x12Q\n\x0c\x43ommitChunks\x12\x1f.mvprune.v1.CommitChunksRequest\x1a .mvprune.v1.CommitChunksResponse\x12G\n\x08PutChunk\x12\x1b.mvprune.v1.PutChunkRequest\x1a\x1c.mvprune.v1.PutChunkResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17mvprune/v1/upload.proto\x12\nmvprune.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb8\x03\n\x06Upload\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.mvprune.v1.Upload.Kind\x12\x14\n\x0c\x64isplay_name\x18\x03 \x01(\t\x12%\n\x05\x66iles\x18\x04 \x03(\x0b\x32\x16.mvprune.v1.UploadFile\x12\'\n\x05state\x18\x05 \x01(\x0e\x32\x18.mvprune.v1.Upload.State\x12\x0f\n\x07missing\x18\x06 \x03(\t\x12\x13\n\x0btotal_bytes\x18\x07 \x01(\x03\x12\x0c\n\x04jobs\x18\x08 \x01(\x03\x12\x0f\n\x07\x63reator\x18\t \x01(\t\x12/\n\x0b\x63reate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"9\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x0e\n\nINCOMPLETE\x10\x01\x12\t\n\x05READY\x10\x02\"1\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\t\n\x05MODEL\x10\x01\x12\x08\n\x04\x44\x41TA\x10\x02\">\n\nUploadFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06\x63hunks\x18\x03 \x03(\t\"`\n\x13\x43reateUploadRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\"\n\x06upload\x18\x02 \x01(\x0b\x32\x12.mvprune.v1.Upload\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\" \n\x10GetUploadRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"m\n\x12ListUploadsRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x04 \x01(\t\x12\x10\n\x08order_by\x18\x05 \x01(\t\"S\n\x13ListUploadsResponse\x12#\n\x07uploads\x18\x01 \x03(\x0b\x32\x12.mvprune.v1.Upload\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\":\n\x13\x44\x65leteUploadRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\"\x16\n\x14\x44\x65leteUploadResponse\"8\n\x18GenerateChunkUrlsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x63hunks\x18\x02 \x03(\t\"\xa2\x02\n\x19GenerateChunkUrlsResponse\x12\x37\n\x04urls\x18\x01 \x03(\x0b\x32).mvprune.v1.GenerateChunkUrlsResponse.Url\x1a\xcb\x01\n\x03Url\x12\r\n\x05\x63hunk\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12G\n\x07headers\x18\x04 \x03(\x0b\x32\x36.mvprune.v1.GenerateChunkUrlsResponse.Url.HeadersEntry\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x13\x43ommitChunksRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x63hunks\x18\x02 \x03(\t\"(\n\x14\x43ommitChunksResponse\x12\x10\n\x08rejected\x18\x01 \x03(\t\"<\n\x0fPutChunkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63hunk\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x12\n\x10PutChunkResponse2\xb4\x04\n\rUploadService\x12\x43\n\x0c\x43reateUpload\x12\x1f.mvprune.v1.CreateUploadRequest\x1a\x12.mvprune.v1.Upload\x12=\n\tGetUpload\x12\x1c.mvprune.v1.GetUploadRequest\x1a\x12.mvprune.v1.Upload\x12N\n\x0bListUploads\x12\x1e.mvprune.v1.ListUploadsRequest\x1a\x1f.mvprune.v1.ListUploadsResponse\x12Q\n\x0c\x44\x65leteUpload\x12\x1f.mvprune.v1.DeleteUploadRequest\x1a .mvprune.v1.DeleteUploadResponse\x12`\n\x11GenerateChunkUrls\x12$.mvprune.v1.GenerateChunkUrlsRequest\x1a%.mvprune.v1.GenerateChunkUrlsResponse\x12Q\n\x0c\x43ommitChunks\x12\x1f.mvprune.v1.CommitChunksRequest\x1a .mvprune.v1.CommitChunksResponse\x12G\n\x08PutChunk\x12\x1b.mvprune.v1.PutChunkRequest\x1a\x1c.mvprune.v1.PutChunkResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,29 +37,29 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_GETUPLOADREQUEST']._serialized_start=677
   _globals['_GETUPLOADREQUEST']._serialized_end=709
   _globals['_LISTUPLOADSREQUEST']._serialized_start=711
-  _globals['_LISTUPLOADSREQUEST']._serialized_end=786
-  _globals['_LISTUPLOADSRESPONSE']._serialized_start=788
-  _globals['_LISTUPLOADSRESPONSE']._serialized_end=871
-  _globals['_DELETEUPLOADREQUEST']._serialized_start=873
-  _globals['_DELETEUPLOADREQUEST']._serialized_end=931
-  _globals['_DELETEUPLOADRESPONSE']._serialized_start=933
-  _globals['_DELETEUPLOADRESPONSE']._serialized_end=955
-  _globals['_GENERATECHUNKURLSREQUEST']._serialized_start=957
-  _globals['_GENERATECHUNKURLSREQUEST']._serialized_end=1013
-  _globals['_GENERATECHUNKURLSRESPONSE']._serialized_start=1016
-  _globals['_GENERATECHUNKURLSRESPONSE']._serialized_end=1306
-  _globals['_GENERATECHUNKURLSRESPONSE_URL']._serialized_start=1103
-  _globals['_GENERATECHUNKURLSRESPONSE_URL']._serialized_end=1306
-  _globals['_GENERATECHUNKURLSRESPONSE_URL_HEADERSENTRY']._serialized_start=1260
-  _globals['_GENERATECHUNKURLSRESPONSE_URL_HEADERSENTRY']._serialized_end=1306
-  _globals['_COMMITCHUNKSREQUEST']._serialized_start=1308
-  _globals['_COMMITCHUNKSREQUEST']._serialized_end=1359
-  _globals['_COMMITCHUNKSRESPONSE']._serialized_start=1361
-  _globals['_COMMITCHUNKSRESPONSE']._serialized_end=1401
-  _globals['_PUTCHUNKREQUEST']._serialized_start=1403
-  _globals['_PUTCHUNKREQUEST']._serialized_end=1463
-  _globals['_PUTCHUNKRESPONSE']._serialized_start=1465
-  _globals['_PUTCHUNKRESPONSE']._serialized_end=1483
-  _globals['_UPLOADSERVICE']._serialized_start=1486
-  _globals['_UPLOADSERVICE']._serialized_end=2050
+  _globals['_LISTUPLOADSREQUEST']._serialized_end=820
+  _globals['_LISTUPLOADSRESPONSE']._serialized_start=822
+  _globals['_LISTUPLOADSRESPONSE']._serialized_end=905
+  _globals['_DELETEUPLOADREQUEST']._serialized_start=907
+  _globals['_DELETEUPLOADREQUEST']._serialized_end=965
+  _globals['_DELETEUPLOADRESPONSE']._serialized_start=967
+  _globals['_DELETEUPLOADRESPONSE']._serialized_end=989
+  _globals['_GENERATECHUNKURLSREQUEST']._serialized_start=991
+  _globals['_GENERATECHUNKURLSREQUEST']._serialized_end=1047
+  _globals['_GENERATECHUNKURLSRESPONSE']._serialized_start=1050
+  _globals['_GENERATECHUNKURLSRESPONSE']._serialized_end=1340
+  _globals['_GENERATECHUNKURLSRESPONSE_URL']._serialized_start=1137
+  _globals['_GENERATECHUNKURLSRESPONSE_URL']._serialized_end=1340
+  _globals['_GENERATECHUNKURLSRESPONSE_URL_HEADERSENTRY']._serialized_start=1294
+  _globals['_GENERATECHUNKURLSRESPONSE_URL_HEADERSENTRY']._serialized_end=1340
+  _globals['_COMMITCHUNKSREQUEST']._serialized_start=1342
+  _globals['_COMMITCHUNKSREQUEST']._serialized_end=1393
+  _globals['_COMMITCHUNKSRESPONSE']._serialized_start=1395
+  _globals['_COMMITCHUNKSRESPONSE']._serialized_end=1435
+  _globals['_PUTCHUNKREQUEST']._serialized_start=1437
+  _globals['_PUTCHUNKREQUEST']._serialized_end=1497
+  _globals['_PUTCHUNKRESPONSE']._serialized_start=1499
+  _globals['_PUTCHUNKRESPONSE']._serialized_end=1517
+  _globals['_UPLOADSERVICE']._serialized_start=1520
+  _globals['_UPLOADSERVICE']._serialized_end=2084
 # @@protoc_insertion_point(module_scope)

@@ -17,6 +17,7 @@ from mvprune_service.api.access.auth import Authenticator, digest, new_secret
 from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid, not_found
 from mvprune_service.api.access.principal import EVERY_PROJECT, Scope, current_principal
 from mvprune_service.api.messages import mapping
+from mvprune_service.api.messages.lists import TOKEN_LIST
 from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import projects, shown, tokens
@@ -53,10 +54,9 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     async def ListTokens(
         self, request: admin_pb2.ListTokensRequest, context: grpc.aio.ServicerContext
     ) -> admin_pb2.ListTokensResponse:
-        project, size = _owner(request.parent), page_size(request.page_size)
-        key: Any = read_token(request.page_token, int, str)
-        rows = await self._db.read(tokens.page, project, key, size + 1)
-        listed, token = make_page(rows, size, _token, lambda row: (row.create_us, row.token_id))
+        project, asked = _owner(request.parent), TOKEN_LIST.asked(request)
+        rows = await self._db.read(tokens.page, project, asked.page)
+        listed, token = asked.answer(rows, _token)
         return admin_pb2.ListTokensResponse(tokens=listed, next_page_token=token)
 
     async def RevokeToken(

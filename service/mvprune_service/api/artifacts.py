@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import grpc
 
@@ -12,8 +11,8 @@ from mvprune_service import ids
 from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid, not_found
 from mvprune_service.api.access.threads import Threads
 from mvprune_service.api.messages import mapping
+from mvprune_service.api.messages.lists import ARTIFACT_LIST
 from mvprune_service.api.messages.names import parse_parent
-from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import records
 from mvprune_service.db.engine.database import Database
@@ -47,10 +46,9 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
     async def ListArtifacts(
         self, request: artifact_pb2.ListArtifactsRequest, context: grpc.aio.ServicerContext
     ) -> artifact_pb2.ListArtifactsResponse:
-        project, size = parse_parent(request.parent), page_size(request.page_size)
-        key: Any = read_token(request.page_token, int, str)
-        rows = await self._db.read(records.page_of_artifacts, project, key, size + 1)
-        artifacts, token = make_page(rows, size, mapping.artifact, lambda row: (row.create_us, row.sha256))
+        project, asked = parse_parent(request.parent), ARTIFACT_LIST.asked(request)
+        rows = await self._db.read(records.page_of_artifacts, project, asked.page)
+        artifacts, token = asked.answer(rows, mapping.artifact)
         return artifact_pb2.ListArtifactsResponse(artifacts=artifacts, next_page_token=token)
 
     async def GenerateDownloadUrls(

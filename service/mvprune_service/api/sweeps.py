@@ -22,8 +22,9 @@ from mvprune_service.api.access.errors import (
 from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.checks.sweep_checks import check_policy_of_sweep
 from mvprune_service.api.messages import sweep_mapping
+from mvprune_service.api.messages.lists import SWEEP_LIST
 from mvprune_service.api.messages.names import parse_parent, parse_sweep
-from mvprune_service.api.messages.pagination import make_page, page_size, read_number, read_token
+from mvprune_service.api.messages.pagination import make_page, page_size, read_number
 from mvprune_service.api.sweep_creation import SweepCreation, policy_with_defaults
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.db import lifecycle, sweep_records, sweeps
@@ -55,12 +56,10 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
     async def ListSweeps(
         self, request: sweep_pb2.ListSweepsRequest, context: grpc.aio.ServicerContext
     ) -> sweep_pb2.ListSweepsResponse:
-        project, size = parse_parent(request.parent), page_size(request.page_size)
-        key = read_token(request.page_token, int, str)
-        before = (key[0], key[1]) if key else None
-        rows = await self._db.read(sweep_records.page_of_sweeps, project, before, size + 1)
-        shown = {row.uid: await self._creation.shown(row) for row in rows[:size]}
-        found, token = make_page(rows, size, lambda row: shown[row.uid], lambda row: (row.create_us, row.uid))
+        project, asked = parse_parent(request.parent), SWEEP_LIST.asked(request)
+        rows = await self._db.read(sweep_records.page_of_sweeps, project, asked.page)
+        shown = {row.uid: await self._creation.shown(row) for row in rows}
+        found, token = asked.answer(rows, lambda row: shown[row.uid])
         return sweep_pb2.ListSweepsResponse(sweeps=found, next_page_token=token)
 
     async def WatchSweep(

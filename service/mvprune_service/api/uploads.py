@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any
 
 import grpc
 
@@ -21,9 +20,9 @@ from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.access.shares import Shares
 from mvprune_service.api.access.threads import Threads
 from mvprune_service.api.checks.lost_chunks import is_stored
+from mvprune_service.api.messages.lists import UPLOAD_LIST
 from mvprune_service.api.messages.mapping import timestamp
 from mvprune_service.api.messages.names import parse_parent, parse_upload
-from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import uploads
@@ -109,12 +108,9 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
     async def ListUploads(
         self, request: upload_pb2.ListUploadsRequest, context: grpc.aio.ServicerContext
     ) -> upload_pb2.ListUploadsResponse:
-        project, size = parse_parent(request.parent), page_size(request.page_size)
-        key: Any = read_token(request.page_token, int, str)
-        rows = await self._db.read(uploads.page_of_uploads, project, key, size + 1)
-        listed, token = make_page(
-            rows, size, lambda row: self._upload(row, row.jobs), lambda row: (row.create_us, row.digest)
-        )
+        project, asked = parse_parent(request.parent), UPLOAD_LIST.asked(request)
+        rows = await self._db.read(uploads.page_of_uploads, project, asked.page)
+        listed, token = asked.answer(rows, lambda row: self._upload(row, row.jobs))
         return upload_pb2.ListUploadsResponse(uploads=listed, next_page_token=token)
 
     async def DeleteUpload(

@@ -7,11 +7,12 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, literal, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, literal, or_, select
 
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import Query, fetch_all, fetch_one
 from mvprune_service.db.job_order import LabelOrder, Order
+from mvprune_service.db.list_page import ListPage
 from mvprune_service.db.tables.artifacts import ARTIFACTS, ArtifactRow
 from mvprune_service.db.tables.attempts import ATTEMPTS, METRICS, AttemptRow, Live, MetricRow
 from mvprune_service.db.tables.jobs import EVENTS, JOBS, REQUESTS, EventRow, JobRow, RequestRow
@@ -235,10 +236,6 @@ def artifact_named(conn: Connection, name: ArtifactName) -> ArtifactRow | None:
     return fetch_one(conn, ArtifactRow, _artifacts().where(*is_it))
 
 
-def page_of_artifacts(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> list[ArtifactRow]:
-    """Artifacts of a project, newest first, from just before the key (create_us, sha256)."""
-    found = _artifacts().where(ARTIFACTS.c.project == project)
-    if before:
-        found = found.where(tuple_(ARTIFACTS.c.create_us, ARTIFACTS.c.sha256) < tuple_(*before))
-    newest = found.order_by(ARTIFACTS.c.create_us.desc(), ARTIFACTS.c.sha256.desc())
-    return fetch_all(conn, ArtifactRow, newest.limit(size))
+def page_of_artifacts(conn: Connection, project: str, page: ListPage) -> list[ArtifactRow]:
+    """Artifacts of a project."""
+    return fetch_all(conn, ArtifactRow, page.of(_artifacts().where(ARTIFACTS.c.project == project)))

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, bindparam, func, select, tuple_
+from sqlalchemy import Connection, Select, bindparam, func, select
 
 from mvprune.v1 import sweep_pb2
 from mvprune_service.db.engine.statements import Query, fetch_all, fetch_one
+from mvprune_service.db.list_page import ListPage
 from mvprune_service.db.tables.attempts import ATTEMPTS
 from mvprune_service.db.tables.jobs import JOBS, JobColumns
 from mvprune_service.db.tables.sweeps import (
@@ -62,12 +63,9 @@ def active_sweeps(conn: Connection) -> list[str]:
     return [row.uid for row in fetch_all(conn, UidRow, found)]
 
 
-def page_of_sweeps(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> list[SweepRow]:
-    """Sweeps of a project, newest first, from just before the key (create_us, uid)."""
-    found = select(SWEEPS).where(SWEEPS.c.project == project)
-    if before:
-        found = found.where(tuple_(SWEEPS.c.create_us, SWEEPS.c.uid) < tuple_(*before))
-    return fetch_all(conn, SweepRow, found.order_by(SWEEPS.c.create_us.desc(), SWEEPS.c.uid.desc()).limit(size))
+def page_of_sweeps(conn: Connection, project: str, page: ListPage) -> list[SweepRow]:
+    """Sweeps of a project."""
+    return fetch_all(conn, SweepRow, page.of(select(SWEEPS).where(SWEEPS.c.project == project)))
 
 
 def sweep_request(conn: Connection, project: str, request_id: str) -> SweepRequestRow | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, and_, bindparam, or_, select, tuple_, update
+from sqlalchemy import Connection, and_, bindparam, or_, select, update
 
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import Insert, Query, fetch_all, fetch_one
+from mvprune_service.db.list_page import ListPage
 from mvprune_service.db.tables.server import TOKENS, TokenRow
 from mvprune_service.ids import TokenName
 
@@ -44,13 +45,9 @@ def with_secret(conn: Connection, secret_sha256: str) -> TokenRow | None:
     return _WITH_SECRET.first(conn, {"sha256": secret_sha256})
 
 
-def page(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> list[TokenRow]:
-    """Tokens of a project, newest first, from just before the key (create_us, token_id)."""
-    found = select(TOKENS).where(TOKENS.c.project == project)
-    if before:
-        found = found.where(tuple_(TOKENS.c.create_us, TOKENS.c.token_id) < tuple_(*before))
-    newest = found.order_by(TOKENS.c.create_us.desc(), TOKENS.c.token_id.desc())
-    return fetch_all(conn, TokenRow, newest.limit(size))
+def page(conn: Connection, project: str, page: ListPage) -> list[TokenRow]:
+    """Tokens of a project."""
+    return fetch_all(conn, TokenRow, page.of(select(TOKENS).where(TOKENS.c.project == project)))
 
 
 def revoke(tx: Tx, name: TokenName) -> TokenRow | None:

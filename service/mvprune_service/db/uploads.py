@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, insert, select, update
 
 from mvprune.sources.uploads import File, Kind
 from mvprune_service.clock import SECOND
 from mvprune_service.db import quotas
 from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.statements import fetch_all, fetch_one
+from mvprune_service.db.list_page import ListPage
 from mvprune_service.db.tables.uploads import (
     UPLOAD_CHUNKS,
     UPLOAD_PARTS,
@@ -183,8 +184,8 @@ def missing(conn: Connection, row: UploadRow) -> list[str]:
     return [sha256 for sha256 in dict.fromkeys(one for file in row.files for one in file["chunks"]) if sha256 in absent]
 
 
-def page_of_uploads(conn: Connection, project: str, before: tuple[int, str] | None, size: int) -> list[ListedUploadRow]:
-    """Uploads of a project, newest first, from just before the key (create_us, digest)."""
+def page_of_uploads(conn: Connection, project: str, page: ListPage) -> list[ListedUploadRow]:
+    """Uploads of a project."""
     jobs = [
         select(func.count())
         .select_from(table)
@@ -194,10 +195,7 @@ def page_of_uploads(conn: Connection, project: str, before: tuple[int, str] | No
     ]
     columns = [column for column in UPLOADS.c if column.key != "files"]
     found = select(*columns, (jobs[0] + jobs[1]).label("jobs")).where(UPLOADS.c.project == project)
-    if before:
-        found = found.where(tuple_(UPLOADS.c.create_us, UPLOADS.c.digest) < tuple_(*before))
-    newest = found.order_by(UPLOADS.c.create_us.desc(), UPLOADS.c.digest.desc())
-    return fetch_all(conn, ListedUploadRow, newest.limit(size))
+    return fetch_all(conn, ListedUploadRow, page.of(found))
 
 
 def chunks_of(conn: Connection, name: UploadName, wanted: Iterable[str] | None = None) -> dict[str, ChunkRow]:

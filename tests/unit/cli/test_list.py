@@ -11,7 +11,7 @@ from tests.unit.client.scripted_server import Fake, Mvpctl, always, job, refuse
 from mvprune.cli.shared.filter import _FIELDS
 from mvprune.client.display import COLUMNS, LIST_COLUMNS
 from mvprune.v1 import job_pb2
-from mvprune_service.api.messages.filters import FIELDS, parse_filter
+from mvprune_service.api.messages.filters import OF_JOBS, parse_filter
 from mvprune_service.db.job_order import ORDERS
 
 
@@ -149,6 +149,6 @@ def test_a_filter_that_the_server_refuses(fake: Fake, mvpctl: Mvpctl) -> None:
 def test_the_help_names_what_the_server_knows(mvpctl: Mvpctl) -> None:
     text = " ".join(mvpctl("list", "--help").out.split())
     assert f"{', '.join(ORDERS)} or labels.KEY; 'FIELD desc'" in text
-    assert sorted(re.sub(r" \([^)]*\)", "", _FIELDS).split(", ")) == sorted(FIELDS)
-    for field in FIELDS:
+    assert sorted(re.sub(r" \([^)]*\)", "", _FIELDS).split(", ")) == sorted(OF_JOBS.names)
+    for field in OF_JOBS.names:
         assert field in text

@@ -47,6 +47,18 @@ def add_filter(parser: Parser) -> None:
     )
 
 
+def add_filter_of(parser: argparse.ArgumentParser, fields: str, orders: str) -> None:
+    """Adds --filter and --order-by of a list that is none of jobs.
+
+    Args:
+        fields: that are compared.
+        orders: the names of orders.
+    """
+    parser.add_argument("--filter", default="", metavar="EXPRESSION", help=f"as of mvpctl list, of {fields}")
+    help_text = f"{orders}; 'FIELD desc' for descending; default: 'create_time desc'"
+    parser.add_argument("--order-by", default="", metavar="FIELD", help=help_text)
+
+
 def filter_of(args: argparse.Namespace) -> str:
     """The options as one filter. What the user wrote comes first, so that positions in its errors are right."""
     return all_of(args.filter, any_of("state", args.state), any_of("task", list(map(quoted, args.task))), *args.labels)

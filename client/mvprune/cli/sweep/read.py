@@ -6,6 +6,7 @@ import itertools
 import sys
 from collections.abc import Sequence
 
+from mvprune.cli.shared.filter import add_filter_of
 from mvprune.cli.shared.options import command_parser, connect
 from mvprune.cli.shared.output import answer
 from mvprune.cli.shared.types import positive_number
@@ -29,11 +30,14 @@ which of them win: docs/lottery-tickets.md."""
 
 def list_command(argv: Sequence[str]) -> None:
     """Lists sweeps."""
-    parser = command_parser("sweep list", "mvpctl sweep list --limit 10", "Lists sweeps, newest first.", job=False)
+    example = "mvpctl sweep list --limit 10\n  mvpctl sweep list --filter 'state = ACTIVE AND labels.team = search'"
+    parser = command_parser("sweep list", example, "Lists sweeps.", job=False)
+    fields = "state, display_name, creator, create_time, end_time, labels.KEY"
+    add_filter_of(parser, fields, "create_time, end_time, state or display_name")
     parser.add_argument("--limit", type=positive_number, default=50, metavar="N", help="at most N sweeps; default 50")
     args = parser.parse_args(argv)
     with connect(args) as client:
-        sweeps = list(client.sweeps(limit=args.limit))
+        sweeps = list(client.sweeps(filter=args.filter, order_by=args.order_by, limit=args.limit))
     answer(args.form, sweeps, [sweep.id for sweep in sweeps], lambda: print_sweeps(sweeps))
     _tell_limit(len(sweeps), args.limit, quiet=args.form.quiet)
 

@@ -44,9 +44,16 @@ class Admin:
         """Returns who this client is, for the server."""
         return run(self._core.caller())
 
-    def tokens(self, project: str) -> Iterator[Token]:
-        """Iterates over the tokens of a project, newest first; "-": the operators' tokens."""
-        return iterate(self._core.tokens(project))
+    def tokens(self, project: str, *, filter: str = "", order_by: str = "") -> Iterator[Token]:
+        """Iterates over the tokens of a project, newest first unless `order_by` says otherwise.
+
+        Args:
+            project: "-": the operators' tokens.
+            filter: as in `Client.list`, of scope, resource, display_name, creator, create_time, expire_time,
+                revoke_time and last_use_time.
+            order_by: create_time, expire_time, last_use_time or display_name, with " desc" for descending.
+        """
+        return iterate(self._core.tokens(project, filter=filter, order_by=order_by))
 
     def revoke_token(self, project: str, token_id: str) -> Token:
         """Revokes a token for ever."""

@@ -286,9 +286,17 @@ class Calls:
         """Returns the current state of a sweep."""
         return run(self._core.get_sweep(sweep))
 
-    def sweeps(self, *, limit: int | None = None) -> Iterator[Sweep]:
-        """Iterates over the project's sweeps, newest first, at most `limit`. Raises InvalidArgument for one below 0."""
-        return iterate(self._core.sweeps(limit=limit))
+    def sweeps(self, *, filter: str = "", order_by: str = "", limit: int | None = None) -> Iterator[Sweep]:
+        """Iterates over the project's sweeps, newest first unless `order_by` says otherwise, at most `limit`.
+
+        Args:
+            filter: as in `list`, of state, display_name, creator, create_time, end_time and labels.KEY.
+            order_by: create_time, end_time, state or display_name, with " desc" for descending.
+
+        Raises:
+            InvalidArgument: the filter or the order is malformed, or the limit is below 0.
+        """
+        return iterate(self._core.sweeps(filter=filter, order_by=order_by, limit=limit))
 
     def upload(
         self,
@@ -314,9 +322,17 @@ class Calls:
         """
         return run(self._core.upload(path, kind=kind, on_progress=on_progress, validate_only=validate_only))
 
-    def uploads(self, *, limit: int | None = None) -> Iterator[Upload]:
-        """Iterates over the project's uploads, newest first, at most `limit`; InvalidArgument if it is below 0."""
-        return iterate(self._core.uploads(limit=limit))
+    def uploads(self, *, filter: str = "", order_by: str = "", limit: int | None = None) -> Iterator[Upload]:
+        """Iterates over the project's uploads, newest first unless `order_by` says otherwise, at most `limit`.
+
+        Args:
+            filter: as in `list`, of kind, display_name, creator, total_bytes, create_time and ready_time.
+            order_by: create_time, total_bytes or display_name, with " desc" for descending.
+
+        Raises:
+            InvalidArgument: the filter or the order is malformed, or the limit is below 0.
+        """
+        return iterate(self._core.uploads(filter=filter, order_by=order_by, limit=limit))
 
     def delete_upload(self, upload: str | Upload, *, allow_missing: bool = False) -> None:
         """Deletes an upload that no job uses.

@@ -1,4 +1,5 @@
-"""Filter and order of lists of jobs: the parts of AIP-160 and AIP-132 (https://google.aip.dev) that jobs need.
+"""Filters of lists, and the order of lists of jobs: the parts of AIP-160 and AIP-132 (https://google.aip.dev) that
+lists need.
 
 expression  = factor {"AND" factor}
 factor      = term {"OR" term}              OR binds tighter than AND, as AIP-160 has it
@@ -38,19 +39,6 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_TEXTS = {
-    "task": JOBS.c.task,
-    "model": JOBS.c.model,
-    "method": JOBS.c.method,
-    "display_name": JOBS.c.display_name,
-    "creator": JOBS.c.creator,
-}
-_WORDS: Mapping[str, tuple[Any, type[StrEnum]]] = {
-    "state": (JOBS.c.state, JobState),
-    "failure": (JOBS.c.failure_reason, FailureReason),
-}
-
-_SWEEP = "sweep"  # its id
 _LABEL = "labels."  # and the key
 
 Clause = ColumnElement[bool]
@@ -86,7 +74,7 @@ def _bounded(number: int) -> int:
     return number
 
 
-class _Number(NamedTuple):
+class Number(NamedTuple):
     """A field that has an order.
 
     Attributes:
@@ -99,16 +87,68 @@ class _Number(NamedTuple):
     wanted: str
 
 
-_A_TIME = 'a time such as "2026-01-31T12:00:00Z"'
-_NUMBERS = {
-    "priority": _Number(JOBS.c.priority, _whole, "a whole number"),
-    "metric": _Number(JOBS.c.metric, _fraction, "a number; metrics are fractions: 0.9 is 90 %"),
-    "difference": _Number(JOBS.c.difference, _fraction, "a number; differences are fractions: -0.01 is one point less"),
-    "duration": _Number(JOBS.c.duration_us, _seconds, "a number of seconds"),
-    "create_time": _Number(JOBS.c.create_us, _micros, _A_TIME),
-    "end_time": _Number(JOBS.c.end_us, _micros, _A_TIME),
-}
-FIELDS = (*_WORDS, *_TEXTS, _SWEEP, *_NUMBERS, f"{_LABEL}KEY")
+A_TIME = 'a time such as "2026-01-31T12:00:00Z"'
+
+
+class Fields(NamedTuple):
+    """What the filters of a list compare.
+
+    Attributes:
+        texts: have no order.
+        words: texts of a vocabulary.
+        numbers: have an order; a row without the number satisfies no comparison.
+        label: the condition that a row has a label with a key, and with a value unless that is None; None: the rows
+            have no labels.
+    """
+
+    texts: Mapping[str, Any]
+    words: Mapping[str, tuple[Any, type[StrEnum]]]
+    numbers: Mapping[str, Number]
+    label: Callable[[str, str | None], Clause] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.words, *self.texts, *self.numbers, *((f"{_LABEL}KEY",) if self.label else ()))
+
+
+def whole_number(column: Any) -> Number:
+    """A field that is a whole number."""
+    return Number(column, _whole, "a whole number")
+
+
+def moment(column: Any) -> Number:
+    """A field that is a time, in microseconds since the epoch."""
+    return Number(column, _micros, A_TIME)
+
+
+def _has_label(key: str, value: str | None) -> Clause:
+    found = LABELS.c.key == key if value is None else and_(LABELS.c.key == key, LABELS.c.value == value)
+    return JOBS.c.uid.in_(select(LABELS.c.job_uid).where(LABELS.c.project == JOBS.c.project, found))
+
+
+OF_JOBS = Fields(
+    texts={
+        "task": JOBS.c.task,
+        "model": JOBS.c.model,
+        "method": JOBS.c.method,
+        "display_name": JOBS.c.display_name,
+        "creator": JOBS.c.creator,
+        "sweep": JOBS.c.sweep_id,
+    },
+    words={"state": (JOBS.c.state, JobState), "failure": (JOBS.c.failure_reason, FailureReason)},
+    numbers={
+        "priority": whole_number(JOBS.c.priority),
+        "metric": Number(JOBS.c.metric, _fraction, "a number; metrics are fractions: 0.9 is 90 %"),
+        "difference": Number(
+            JOBS.c.difference, _fraction, "a number; differences are fractions: -0.01 is one point less"
+        ),
+        "duration": Number(JOBS.c.duration_us, _seconds, "a number of seconds"),
+        "create_time": moment(JOBS.c.create_us),
+        "end_time": moment(JOBS.c.end_us),
+    },
+    label=_has_label,
+)
 
 
 class _Token(NamedTuple):
@@ -117,11 +157,11 @@ class _Token(NamedTuple):
     at: int
 
 
-def parse_filter(given: str) -> Clause | None:
-    """The condition of a filter; None for all jobs. Raises ApiError that says where and why."""
+def parse_filter(given: str, fields: Fields = OF_JOBS) -> Clause | None:
+    """The condition of a filter; None for all rows. Raises ApiError that says where and why."""
     if len(given) > _LENGTH:
         raise invalid(Violation("filter", f"must be at most {_LENGTH} characters, got {len(given)}"))
-    return _Parser(given).parse() if given.strip() else None
+    return _Parser(given, fields).parse() if given.strip() else None
 
 
 def parse_order(given: str) -> Order | LabelOrder:
@@ -147,8 +187,9 @@ def parse_order(given: str) -> Order | LabelOrder:
 class _Parser:
     """Recursive descent over the tokens of one filter."""
 
-    def __init__(self, given: str) -> None:
+    def __init__(self, given: str, fields: Fields) -> None:
         self._given = given
+        self._fields = fields
         self._tokens = self._split()
         self._next = 0
 
@@ -198,15 +239,16 @@ class _Parser:
     def _comparison(self) -> Clause:
         name, sign, value = self._take(), self._take(), self._take()
         if name.kind != "word":
-            raise self._wrong(name, f"a field: {', '.join(FIELDS)}{did_you_mean(name.text, FIELDS)}")
-        known = {*_COMPARE, ":"} if name.text == "labels" else {*_COMPARE}
+            raise self._no_field(name)
+        label = self._fields.label
+        known = {*_COMPARE, ":"} if name.text == "labels" and label else {*_COMPARE}
         if sign.kind != "op" or sign.text not in known:
             raise self._wrong(sign, "one of = != < <= > >=")
         if value.kind not in ("word", "quoted"):
             raise self._wrong(value, "a value; quote it where it has spaces or signs")
-        if sign.text == ":":
-            return _labelled(LABELS.c.key == value.text)
-        if name.text in _NUMBERS:
+        if sign.text == ":" and label:
+            return label(value.text, None)
+        if name.text in self._fields.numbers:
             column, number = self._number(name, value)
             return and_(column.is_not(None), _COMPARE[sign.text](column, number))
         clause = self._equal(name, value)
@@ -215,21 +257,26 @@ class _Parser:
         return clause if sign.text == "=" else not_(clause)
 
     def _equal(self, name: _Token, value: _Token) -> Clause:
-        if name.text == _SWEEP:
-            return and_(JOBS.c.sweep_id.is_not(None), JOBS.c.sweep_id == value.text)
-        if name.text in _TEXTS:
-            return _TEXTS[name.text] == value.text
-        if name.text.startswith(_LABEL):
-            return _labelled(and_(LABELS.c.key == name.text.removeprefix(_LABEL), LABELS.c.value == value.text))
-        if name.text not in _WORDS:
-            raise self._wrong(name, f"a field: {', '.join(FIELDS)}{did_you_mean(name.text, FIELDS)}")
-        column, words = _WORDS[name.text]
-        if value.text not in words.__members__:
-            raise self._wrong(value, f"one of {', '.join(words)}{did_you_mean(value.text, words)}")
-        return and_(column.is_not(None), column == value.text)  # never null, so that != is its opposite
+        """Never null, so that != is its opposite."""
+        if name.text in self._fields.texts:
+            column = self._fields.texts[name.text]
+            return and_(column.is_not(None), column == value.text)
+        if name.text.startswith(_LABEL) and self._fields.label:
+            return self._fields.label(name.text.removeprefix(_LABEL), value.text)
+        if name.text not in self._fields.words:
+            raise self._no_field(name)
+        column, words = self._fields.words[name.text]
+        known = words.__members__
+        if value.text not in known:
+            raise self._wrong(value, f"one of {', '.join(known)}{did_you_mean(value.text, known)}")
+        return and_(column.is_not(None), column == known[value.text])
+
+    def _no_field(self, name: _Token) -> Exception:
+        names = self._fields.names
+        return self._wrong(name, f"a field: {', '.join(names)}{did_you_mean(name.text, names)}")
 
     def _number(self, name: _Token, value: _Token) -> tuple[Any, float]:
-        column, read, wanted = _NUMBERS[name.text]
+        column, read, wanted = self._fields.numbers[name.text]
         try:
             return column, read(value.text)
         except (ValueError, OverflowError):
@@ -254,7 +301,3 @@ class _Parser:
         rest = self._given[token.at : token.at + 40]
         text = f"must be {rule} at character {token.at + 1}, got {repr(rest) if rest else 'its end'}"
         return invalid(Violation("filter", f"{text}; {remedy}" if remedy else text))
-
-
-def _labelled(found: Clause) -> Clause:
-    return JOBS.c.uid.in_(select(LABELS.c.job_uid).where(LABELS.c.project == JOBS.c.project, found))

@@ -13,7 +13,7 @@ from tests.unit.service.conftest import Jobs, TestClock
 from tests.unit.service.serving import serving
 from tests.waiting import PATIENCE, until_seen
 
-from mvprune.v1 import job_pb2, job_pb2_grpc
+from mvprune.v1 import admin_pb2, job_pb2, job_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api.access.auth import OPERATOR_TOKEN_FILE, Authenticator, digest, ensure_operator, new_secret
 from mvprune_service.api.access.calls import Calls
@@ -21,8 +21,11 @@ from mvprune_service.api.access.errors import ApiError
 from mvprune_service.api.access.peers import host_of
 from mvprune_service.api.access.principal import LOCAL, Principal, Scope, current_principal
 from mvprune_service.api.access.streams import Streams
+from mvprune_service.api.messages.lists import TOKEN_LIST
 from mvprune_service.db import lifecycle, tokens
 from mvprune_service.db.engine.database import Database, Tx
+
+ALL = TOKEN_LIST.asked(admin_pb2.ListTokensRequest()).page
 
 
 class Call:
@@ -85,7 +88,7 @@ async def test_a_token_is_who_it_was_made_for(db: Database, authenticator: Authe
     assert found == Principal(name.token, "p", Scope.SUBMIT, since_us=found.since_us)
     assert await authenticator.principal(Call(f"bearer {secret}"))
     await authenticator.close()
-    row = (await db.read(tokens.page, "p", None, 10))[0]
+    row = (await db.read(tokens.page, "p", ALL))[0]
     assert secret not in str(row)
 
 
@@ -220,7 +223,7 @@ async def test_the_last_use_is_written_at_most_once_a_minute(
     for _ in range(13):
         await authenticator.principal(Call(f"Bearer {secret}"))
         await authenticator.close()
-        (row,) = await db.read(tokens.page, "p", None, 10)
+        (row,) = await db.read(tokens.page, "p", ALL)
         seen.append(row.last_use_us)
         clock.pass_seconds(10)
     assert len(set(seen)) == 3
