@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CLIENT = ROOT / "client" / "mvprune" / "client"
 COMMAND = "make proto"
 _SOURCES = {  # module: the generated module, and the class
+    "observing": ("observing", "Observing"),
     "core": ("calls", "Core"),
     "job": ("job", "AsyncJob"),
     "sweep": ("sweep", "AsyncSweep"),
@@ -79,14 +80,19 @@ def generated(module: str) -> str:
     tree = ast.parse((CLIENT / f"{module}.py").read_text(encoding="utf-8"))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     imports = [*tree.body, *ast.parse(_ADDED).body]
-    has_core = module in ("core", "admin", "webhooks")
+    has_core = module in ("observing", "core", "admin", "webhooks")
     if has_core:  # each coroutine is that of an object which is given
-        imports += ast.parse(f"if TYPE_CHECKING:\n    from mvprune.client.{module} import {', '.join(classes)}").body
+        source, given = ("core", "Core") if module == "observing" else (module, ", ".join(classes))
+        imports += ast.parse(f"if TYPE_CHECKING:\n    from mvprune.client.{source} import {given}").body
         _delegate(classes[name])
     blocking = _Blocking().visit(classes[name])
     blocking.name = path.capitalize()
-    if has_core:
-        core = "Core[Job, Sweep]" if module == "core" else name
+    if module == "core":  # the rest of its methods are in a module of their own
+        imports = [one for one in imports if getattr(one, "module", "") != "mvprune.client.observing"]
+        imports += ast.parse("from mvprune.client.blocking.observing import Observing").body
+        blocking.bases = [ast.Name("Observing")]
+    elif has_core:
+        core = "Core[Job, Sweep]" if module == "observing" else name
         blocking.bases = []
         blocking.body[1:1] = ast.parse(f"def __init__(self, core: {core}) -> None: self._core = core").body
     typing = [

@@ -5,23 +5,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mvprune.client.models import (
-    Artifact,
-    Attempt,
-    JobChange,
-    JobEvent,
-    JobRecord,
-    JobUpdate,
-    LogLine,
-    MetricPoint,
-    ProjectUpdate,
-    Queue,
-)
+from mvprune.client.blocking.observing import Observing
+from mvprune.client.models import Artifact, JobChange, JobRecord
 from mvprune.client.wire import iterate, run
 
 if TYPE_CHECKING:
@@ -30,18 +19,14 @@ if TYPE_CHECKING:
     from mvprune.client.blocking.job import Job
     from mvprune.client.blocking.sweep import Sweep
     from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
-    from mvprune.client.core import Core
     from mvprune.client.sweep_models import SweepRecord
     from mvprune.client.upload_models import Upload, UploadProgress
     from mvprune.spec.options import SubmitOptions
     from mvprune.spec.sweep_options import SweepOptions
 
 
-class Calls:
+class Calls(Observing):
     """The methods of `Client`."""
-
-    def __init__(self, core: Core[Job, Sweep]) -> None:
-        self._core = core
 
     def close(self) -> None:
         """Closes the connection."""
@@ -94,14 +79,6 @@ class Calls:
         """
         return iterate(self._core.list(filter=filter, order_by=order_by, limit=limit))
 
-    def watch(self, job: str | JobRecord, *, after_sequence: int = 0) -> Iterator[JobUpdate[Job]]:
-        """Iterates over a job's changes until it has ended. Reconnects after an interruption.
-
-        Args:
-            after_sequence: skips events up to this number.
-        """
-        return iterate(self._core.watch(job, after_sequence=after_sequence))
-
     def wait(
         self, job: str | JobRecord, timeout: float | None = None, on_progress: Callable[[Job], None] | None = None
     ) -> Job:
@@ -117,47 +94,6 @@ class Calls:
             WaitTimeout: the timeout has passed; the job continues.
         """
         return run(self._core.wait(job, timeout, on_progress))
-
-    def watch_all(self, *, filter: str = "") -> Iterator[ProjectUpdate[Job]]:
-        """Iterates over changes of the project's jobs, without end; see `list` for the filter. The first update says
-        that changes are noticed from now on: list the jobs then. Reconnects after an interruption."""
-        return iterate(self._core.watch_all(filter=filter))
-
-    def queue(self, *, limit: int = 50) -> Queue:
-        """Returns the queue as the project sees it, with its first `limit` queued jobs (at most 500)."""
-        return run(self._core.queue(limit=limit))
-
-    def logs(self, job: str | JobRecord, *, follow: bool = False, tail: int = 0) -> Iterator[bytes]:
-        """Iterates over chunks of the current attempt's log; with `follow`, until the job has ended.
-
-        Args:
-            job: its id, its name, or itself.
-            follow: go on with what is written later, and with attempts to come.
-            tail: begin with this many lines at the end of the log, at most 10,000; 0: all.
-        """
-        return iterate(self._core.logs(job, follow=follow, tail=tail))
-
-    def search_logs(
-        self,
-        job: str | JobRecord,
-        query: str = "",
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        attempt: int = 0,
-        limit: int | None = None,
-    ) -> Iterator[LogLine]:
-        """Iterates over lines of a log, oldest first.
-
-        Args:
-            job: its id, its name, or itself.
-            query: lines with this text, whatever its case; "": all.
-            since: lines of this time or later, with a zone. A line without a time has that of the line before it.
-            until: lines before this time.
-            attempt: number of the attempt; 0: the current one.
-            limit: lines at most; None: all.
-        """
-        return iterate(self._core.search_logs(job, query, since=since, until=until, attempt=attempt, limit=limit))
 
     def update(self, job: str | JobRecord, *, etag: str = "", **change: Unpack[JobChange]) -> Job:
         """Changes what people call a job and write about it, in any state; see `JobChange`. What is not given does not
@@ -189,34 +125,6 @@ class Calls:
             Conflict: the job's etag has changed.
         """
         run(self._core.delete(job, allow_missing=allow_missing, etag=etag))
-
-    def events(self, job: str | JobRecord) -> Iterator[JobEvent]:
-        """Iterates over the job's events, oldest first."""
-        return iterate(self._core.events(job))
-
-    def attempts(self, job: str | JobRecord) -> Iterator[Attempt]:
-        """Iterates over the job's attempts, oldest first."""
-        return iterate(self._core.attempts(job))
-
-    def metrics(
-        self, job: str | JobRecord, *, metrics: Iterable[str] = (), after_step: int | None = None
-    ) -> Iterator[MetricPoint]:
-        """Iterates over the recorded values in the order of their arrival.
-
-        Args:
-            job: its id, its name, or itself.
-            metrics: names, at most 50; none: all.
-            after_step: skips the points up to this step.
-        """
-        return iterate(self._core.metrics(job, metrics=metrics, after_step=after_step))
-
-    def curves(
-        self, job: str | JobRecord, *, metrics: Iterable[str] = (), after_step: int | None = None, max_points: int = 300
-    ) -> Mapping[str, tuple[MetricPoint, ...]]:
-        """Returns the recorded values of each metric, in the order of their steps. Of a step that several attempts
-        recorded, the newest attempt's. Where a metric has more than `max_points` (3 to 1,000), those are returned that
-        show the shape of its curve."""
-        return run(self._core.curves(job, metrics=metrics, after_step=after_step, max_points=max_points))
 
     def artifact(self, job: str | JobRecord) -> Artifact:
         """Returns the artifact of a job, or the artifact with that name (projects/P/artifacts/SHA256).
