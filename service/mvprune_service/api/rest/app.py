@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -93,23 +93,16 @@ class RestApp:
         method = self._calls.method(route.rpc)
         if method is None:  # this server does not have the service
             return _no_route(request, set())
-        asked = _requests(request, route, messages.new(self._methods[route.rpc].input_type), path)
+        message = messages.new(self._methods[route.rpc].input_type)
+        given = _pieces(request, message, path) if method.has_requests else _one(request, route, message, path)
+
+        async def asked() -> Any:
+            return await anext(given, END)
+
         caller = _Caller(request)
         if method.yields:
             return await _streamed(self._calls.stream(method, caller, asked), request)
         return await _whole(await self._calls.call(method, caller, asked))
-
-
-def _requests(
-    request: Request, route: Route, message: Message, path: Mapping[str, str]
-) -> Callable[[], Awaitable[Any]]:
-    """Gives the requests of a call, one after the other."""
-    given = _pieces(request, message, path) if route.method == "PUT" and path else _one(request, route, message, path)
-
-    async def receive() -> Any:
-        return await anext(given, END)
-
-    return receive
 
 
 async def _one(request: Request, route: Route, message: Any, path: Mapping[str, str]) -> AsyncIterator[Any]:
