@@ -202,7 +202,8 @@ async def test_over_http_calls_have_their_callers_token_and_no_other(
     async with await with_token(None) as client:
         assert "token" in await _refused(client, "list_jobs")
     async with await with_token(reader) as client:
-        assert (await _called(client, "list_sweeps"))["sweeps"] == []
+        assert (await _called(client, "list_sweeps", filter="state = ACTIVE"))["sweeps"] == []
+        assert "filter" in await _refused(client, "list_sweeps", filter="task = sst2")
         assert "submit" in await _refused(client, "create_sweep", **sent)
     async with await with_token(operator) as client:
         created = await _called(client, "submit_job", density=0.1, **{name: sent[name] for name in JOB})

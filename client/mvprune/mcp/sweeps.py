@@ -213,7 +213,9 @@ async def _create(call: Call) -> Answer:
 
 
 async def _list(call: Call) -> Answer:
-    sweeps, after = await page(call.client.sweeps(), call.given["skip"], call.given["limit"])
+    given = call.given
+    found = call.client.sweeps(filter=given.get("filter", ""), order_by=given.get("order_by", ""))
+    sweeps, after = await page(found, given["skip"], given["limit"])
     rows = [SweepRow(**_row(sweep)) for sweep in sweeps]
     columns = ["SWEEP", "STATE", "POINTS", "FAILED", "NAME", "AGE", "RESULT"]
     cells = [
@@ -315,7 +317,15 @@ TOOLS = (
         "list_sweeps",
         "List sweeps",
         "Lists the project's sweeps, the newest first.",
-        {"limit": whole("sweeps at most", 1, 100, 20), "skip": SKIP},
+        {
+            "filter": text(
+                "as of list_jobs, such as 'state = ACTIVE AND labels.team = search'; fields: state, display_name, "
+                "creator, create_time, end_time, labels.KEY"
+            ),
+            "order_by": text("create_time, end_time, state or display_name; with ' desc' for descending"),
+            "limit": whole("sweeps at most", 1, 100, 20),
+            "skip": SKIP,
+        },
         SweepList,
         _list,
     ),
