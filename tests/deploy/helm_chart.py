@@ -90,6 +90,8 @@ MATRIX: dict[str, Values] = {
         "buckets": ["s3://aaa/b", "s3://ccc"],
         "settings": {"log_level": "debug", "retention_days": 30, "reflection": False},
         "drainSeconds": 15,
+        "service": {"http": True},
+        "networkPolicy": {"enabled": True},
         "podAnnotations": {"a": "b"},
         "podLabels": {"team": "search"},
         "nodeSelector": {"disk": "ssd"},

@@ -56,12 +56,24 @@ def test_all_other_settings_can_be_given() -> None:
     everything = settings_of(render({**MATRIX["tls with sqlite"], "buckets": ["s3://bbb"]}))
     scaled = settings_of(rendered("autoscaling"))
     chart = {name.removeprefix("MVPRUNE_").lower() for name in (*everything, *scaled)}
-    chart |= {"database_url", "database_url_file"}
+    chart |= {"database_url", "database_url_file", "http_address"}
     assert set(SETTABLE) == set(Settings.model_fields) - chart
     given = settings_of(rendered("everything else"), "prune")
     assert (given["MVPRUNE_LOG_LEVEL"], given["MVPRUNE_RETENTION_DAYS"]) == ("debug", "30")
     assert given["MVPRUNE_REFLECTION"] == "false"
     assert given["MVPRUNE_BUCKETS"] == "s3://aaa/b,s3://ccc"
+
+
+def test_the_api_over_http_has_a_port_where_it_is_asked_for() -> None:
+    asked, other = rendered("everything else"), rendered("postgres")
+    assert settings_of(asked, "prune")["MVPRUNE_HTTP_ADDRESS"] == "0.0.0.0:7080"
+    assert {"name": "http", "containerPort": 7080} in container(asked, "prune")["ports"]
+    (ports,) = [
+        each["spec"]["ports"] for each in asked if each["kind"] == "Service" and each["metadata"]["name"] == "prune"
+    ]
+    assert {"name": "http", "port": 7080, "targetPort": "http", "appProtocol": "http"} in services["prune"]
+    assert "MVPRUNE_HTTP_ADDRESS" not in settings_of(other)
+    assert "7080" not in str(other)
 
 
 def test_sqlite_has_one_pod_with_a_volume_and_postgres_two_without() -> None:

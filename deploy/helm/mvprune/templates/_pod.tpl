@@ -60,6 +60,9 @@ spec:
       ports:
         - {name: clients, containerPort: 7070}
         - {name: workers, containerPort: 7071}
+        {{- if .Values.service.http }}
+        - {name: http, containerPort: 7080}
+        {{- end }}
         - {name: metrics, containerPort: 9464}
       {{- include "mvprune.probes" . | nindent 6 }}
       {{- with .Values.resources }}
