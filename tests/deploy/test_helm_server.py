@@ -68,10 +68,8 @@ def test_the_api_over_http_has_a_port_where_it_is_asked_for() -> None:
     asked, other = rendered("everything else"), rendered("postgres")
     assert settings_of(asked, "prune")["MVPRUNE_HTTP_ADDRESS"] == "0.0.0.0:7080"
     assert {"name": "http", "containerPort": 7080} in container(asked, "prune")["ports"]
-    (ports,) = [
-        each["spec"]["ports"] for each in asked if each["kind"] == "Service" and each["metadata"]["name"] == "prune"
-    ]
-    assert {"name": "http", "port": 7080, "targetPort": "http", "appProtocol": "http"} in services["prune"]
+    ports = one(asked, "Service", "prune")["spec"]["ports"]
+    assert {"name": "http", "port": 7080, "targetPort": "http", "appProtocol": "http"} in ports
     assert "MVPRUNE_HTTP_ADDRESS" not in settings_of(other)
     assert "7080" not in str(other)
 
