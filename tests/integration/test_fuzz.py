@@ -66,7 +66,7 @@ CONTRACT = [  # workers first, while there are attempts
     for method in service.methods
 ]
 # Streams that say nothing until something happens.
-SILENT = {"WatchJob", "FollowLogs"}
+SILENT = {"WatchJob", "WatchJobs", "FollowLogs"}
 
 
 class IdleExecutor(ScriptedExecutor):
