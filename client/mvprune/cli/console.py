@@ -70,7 +70,7 @@ def console_command(argv: Sequence[str]) -> ExitCode:
     )
     parser.add_argument("--issuer", metavar="URL", help="of OpenID Connect, by which users can log in; with --login")
     parser.add_argument("--client-id", metavar="ID", help="of the console at the issuer")
-    parser.add_argument("--client-secret-file", metavar="FILE", help="its secret; default: none, PKCE alone")
+    parser.add_argument("--client-secret-file", metavar="FILE", help="its secret; default: none, PKCE only")
     parser.add_argument(
         "--scopes", default="openid", metavar="WORDS", help="that are asked of the issuer; default: openid"
     )
@@ -82,8 +82,8 @@ def console_command(argv: Sequence[str]) -> ExitCode:
         raise UsageError("--issuer: is given with --client-id and --login only", parser.prog)
     if not args.login and args.listen and not is_loopback(args.listen[0]):
         raise UsageError(
-            f"--listen must be an address of this machine alone, got {args.listen[0]}: who has the key has your token; "
-            "--login is for other users",
+            f"--listen must be an address that only this machine reaches, got {args.listen[0]}: who has the key has "
+            "your token; --login is for other users",
             parser.prog,
         )
     with refusals("console"):
@@ -155,7 +155,7 @@ def _listening(args: argparse.Namespace) -> socket.socket:
 
 def _open_browser(url: str) -> None:
     """Opens the address, once there is a server: connections wait for it. Others see the arguments of a browser's
-    process, so the key in them is good for one start alone."""
+    process, so the key in them is good for one start only."""
     import threading
     import webbrowser
 

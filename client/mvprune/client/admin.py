@@ -64,7 +64,7 @@ class Project:
     running_jobs: int
     running_gpus: float
     upload_bytes: int  # of all its uploads; equal chunks count once
-    # How many it has by state, and how many artifacts. Set by `Admin.project` alone.
+    # How many it has by state, and how many artifacts. Only `Admin.project` sets them.
     jobs: Mapping[str, int]
     sweeps: Mapping[str, int]
     uploads: Mapping[str, int]  # READY, INCOMPLETE

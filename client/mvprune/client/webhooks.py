@@ -20,7 +20,7 @@ _STATES = ("pending", "delivered", "failed")
 
 @dataclass(frozen=True)
 class Webhook:
-    """A URL that is told of events, without its secret.
+    """A URL that receives events, without its secret.
 
     Attributes:
         events: types that are sent, such as job.succeeded or sweep.*.

@@ -36,7 +36,7 @@ class Provider:
 
     Attributes:
         url: as the issuer says it of itself.
-        client_id, secret: of the console at the issuer; "": a public client, which PKCE alone protects.
+        client_id, secret: of the console at the issuer; "": a public client, which only PKCE protects.
         scopes: that are asked for.
     """
 

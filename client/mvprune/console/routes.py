@@ -1,7 +1,7 @@
 """The addresses of the console, and what has to be so before one is answered.
 
 Every address of PAGES and ACTIONS is for users who are logged in. An action changes something: it takes a form that a
-page of this console has sent, with the token of the session. What is for everyone is in `app` and `login` alone.
+page of this console has sent, with the token of the session. Only `app` and `login` have what is for everyone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is logged in. A session is in the memory of the console alone: the browser has its name, which says nothing."""
+"""Who is logged in. A session is only in the memory of the console: the browser has its name, which says nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks of a project, for those with the scope admin: who is told of events, and what they were told."""
+"""Webhooks of a project, for those with the scope admin: which URLs receive events, and what was sent to them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from mvprune_service.api.messages import mapping
 from mvprune_service.api.messages.pagination import make_token, page_size, read_token
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.clock import SECOND
-from mvprune_service.db import records
+from mvprune_service.db import attempt_logs, records
 from mvprune_service.db.engine.database import Database
 from mvprune_service.db.tables.attempts import AttemptRow
 from mvprune_service.db.tables.jobs import JobRow
@@ -51,7 +51,8 @@ class JobLogs:
                     # A retry must not add another attempt's bytes to this stream.
                     name = name._replace(number=attempt.number)
                     if lines:
-                        offset = await log_search.start_of_tail(self._logs, attempt.uid, attempt.log_bytes, lines)
+                        end = attempt_logs.end_of_log(attempt)
+                        offset = await log_search.start_of_tail(self._logs, attempt.uid, end, lines)
                         lines = 0
                     if data := await self._logs.read(attempt.uid, offset):
                         for start in range(0, len(data), _PIECE):

@@ -47,7 +47,7 @@ class ProjectFeed:
         response = job_pb2.WatchJobsResponse()
         for row in found.matching:
             name = str(row.name)
-            if self._sent.get(row.uid) != (name, row.version):  # a worker's log alone does not change a job
+            if self._sent.get(row.uid) != (name, row.version):  # more lines of its log do not change a job
                 response.jobs.append(mapping.job(row))
                 self._sent[row.uid] = name, row.version
         for uid in (*found.others, *found.gone):

@@ -1,4 +1,4 @@
-"""WebhookService: who is told of events, and what they were told."""
+"""WebhookService: which URLs receive events, and what was sent to them."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ KEPT_BYTES = 16 << 10  # of the end of a log, which the database keeps
 LONG_BYTES = 2 * KEPT_BYTES  # of a log in the database from which it is moved when its attempt has ended
 CHUNK_BYTES = 1 << 20  # of a log, in a chunk of an attempt that runs; the last one of an attempt has less
 _ROWS = 16  # a read
+_PIECE_BYTES = 256 << 10  # of a log, that a worker appends at most
 
 
 class Claimed(NamedTuple):
@@ -54,6 +55,11 @@ def append_log(tx: Tx, attempt: AttemptRow, offset: int, data: bytes) -> int:
     if stored <= LONG_BYTES < end:
         _add_long(tx, attempt.uid, 0)
     return end
+
+
+def end_of_log(attempt: AttemptRow) -> int:
+    """A byte after the last one that is kept: `log_bytes` also counts what was dropped."""
+    return min(attempt.log_bytes, LOG_CAP + _PIECE_BYTES)
 
 
 def append_output(tx: Tx, attempt_uid: str, tail_bytes: int, rest: Callable[[bytes], bytes]) -> None:

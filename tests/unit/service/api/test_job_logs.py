@@ -13,6 +13,7 @@ from tests.unit.service.conftest import Jobs
 from mvprune.v1 import job_pb2
 from mvprune_service.api import log_search
 from mvprune_service.api.access.errors import ApiError
+from mvprune_service.db import attempt_logs
 from mvprune_service.db.engine.database import Database
 from mvprune_service.stores.base import BlobStore
 
@@ -85,6 +86,21 @@ async def test_a_stream_begins_with_the_last_lines(logged: Logged, lines: int) -
         tail = b"".join([message.data async for message in logged.follow(follow=False, tail_lines=lines)])
         assert tail == b"".join(log.splitlines(keepends=True)[-lines:])
         await logged.append(b"\n" if log is LOG else b"")
+
+
+async def test_a_log_that_was_cut_has_last_lines_too(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in (
+        (attempt_logs, "LOG_CAP", len(LOG) + 1),
+        (attempt_logs, "_PIECE_BYTES", 64),
+        (log_search, "_STEP", 16),
+        (log_search, "READ_BYTES", 128),
+    ):
+        monkeypatch.setattr(module, name, value)
+    await logged.append(b"\nthe last that is kept\n")
+    for _ in range(10):
+        await logged.append(b"dropped " * 100)
+    tail = b"".join([message.data async for message in logged.follow(follow=False, tail_lines=1)])
+    assert tail == b"the last that is kept\n"
 
 
 async def test_refused_requests(logged: Logged) -> None:
