@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from tests.tiers import first_fast
 from tests.unit.core.training_runs import run, same, settings, trainer, with_dropout
 from tests.waiting import PATIENCE
 
@@ -138,7 +139,7 @@ def test_a_checkpoint_holds_all_that_the_next_step_depends_on(
         assert Checkpoints(tmp_path, "run", seconds=1e9).load("pruning") is None, "of another version"
 
 
-@pytest.mark.parametrize("name", [None, *METHODS])
+@pytest.mark.parametrize("name", first_fast([None, *METHODS], 2))
 def test_the_last_checkpoint_is_written_while_the_run_goes_on(
     model_folder: Path, objective: Objective, name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.tiers import first_fast
 from tests.unit.core.test_resume import StopIn, same
 from tests.unit.runtime.pruned_models import needs_int8
 from torch import Tensor, nn
@@ -171,7 +172,7 @@ def off(found: Tensor, wanted: Tensor) -> float:
 @needs_int8
 @pytest.mark.parametrize("density", [0.2, 1.0])
 @pytest.mark.parametrize("pattern", [None, "1x4"])
-@pytest.mark.parametrize("family", ["bert", *OTHERS])
+@pytest.mark.parametrize("family", first_fast(["bert", *OTHERS]))
 def test_the_runtime_computes_what_was_evaluated(
     model_folder: Path,
     save: Callable[..., Path],

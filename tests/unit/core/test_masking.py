@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.tiers import first_fast
 from tests.unit.core.masks import new_masks, update
 from torch import nn
 from transformers import (
@@ -39,7 +40,7 @@ def masks_of(model: nn.Module, method: Method | None = None, density: float = 0.
     return new_masks(model, method or Movement(), density=density, total_steps=10, seed=0, **options)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", first_fast([*METHODS], 2))
 def test_zeros_stay_zero_under_momentum_and_weight_decay(name: str) -> None:
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(**SMALL))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.tiers import first_fast
 from tests.unit.core.test_resume import StopIn, same
 
 from mvprune.artifact.header import open_header
@@ -52,7 +53,7 @@ def _state(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("pattern", [None, "1x4"])
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize("method", first_fast(METHODS), ids=lambda method: method.name)
 def test_what_was_pruned_stays_pruned(
     model_folder: Path, data: ClassificationData, start: Path, method: Method, pattern: str | None
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from tests.tiers import first_fast
 from tests.unit.core.masks import NoCopies, new_masks, update
 from tests.unit.core.ranking import RANKING
 from tests.unit.core.test_resume import StopIn, same
@@ -213,7 +214,7 @@ def test_the_nearest_density_is_reached_at_every_step(model: nn.Module, structur
         assert abs(reached - scheduled * total) == pytest.approx(abs(nearest - scheduled * total), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", RANKING)
+@pytest.mark.parametrize("name", first_fast([*RANKING]))
 def test_a_run_gives_a_smaller_model_with_the_same_outputs(
     model_folder: Path, data: ClassificationData, tmp_path: Path, name: str
 ) -> None:

@@ -16,6 +16,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, MetaData, Table, create_engine, inspect, text
 from sqlalchemy.exc import IntegrityError
 from tests.neighbours import PostgresServer
+from tests.tiers import first_fast
 from tests.unit.service.db.sample_rows import Rows, sample
 from tests.waiting import PATIENCE, until
 
@@ -125,7 +126,7 @@ def test_the_newest_revision_is_the_schema(engine: Engine) -> None:
     assert outline(engine).keys() == {*METADATA.tables, "alembic_version"}
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("revision", first_fast(REVISIONS[::-1], 3))
 def test_an_upgrade_loses_nothing(engine: Engine, revision: str) -> None:
     command.upgrade(config_for(engine), revision)
     fill(engine)
@@ -161,7 +162,7 @@ def test_long_logs_of_an_older_database_are_to_be_moved(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("new_database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
-@pytest.mark.parametrize("revision", REVISIONS[:-1])
+@pytest.mark.parametrize("revision", first_fast(REVISIONS[-2::-1], 3))
 def test_the_way_back_and_forth_loses_nothing_that_both_know(engine: Engine, revision: str) -> None:
     upgrade(engine)
     whole = outline(engine)
