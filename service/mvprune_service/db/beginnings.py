@@ -110,6 +110,8 @@ def _pinned(
 
 def with_beginning(conn: Connection, new: NewJob) -> NewJob:
     """The job, pinned to the artifact that it begins with. Raises NoBeginning."""
+    if not begins_with(new.spec):
+        return new
     return replace(new, spec=pin(conn, new.project, new.spec, new.model_size))
 
 

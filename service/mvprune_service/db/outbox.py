@@ -4,7 +4,7 @@ neither is."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, select
@@ -46,7 +46,8 @@ def job_moved(
     """
     reason = values.get("failure_reason")
     types = job_types(source, target, reason)
-    if not types:
+    listening = _listening(tx, job.project) if types else ()
+    if not listening:
         return
     data = {
         "name": str(job.name),
@@ -61,14 +62,15 @@ def job_moved(
         "sweep": f"projects/{job.project}/sweeps/{job.sweep_id}" if job.sweep_id else None,
         **_result(values),
     }
-    _announce(tx, Event(types, job.project, str(job.name), job.uid, sequence, job.labels, data))
+    _announce(tx, listening, Event(types, job.project, str(job.name), job.uid, sequence, job.labels, data))
 
 
 def sweep_changed(tx: Tx, sweep: SweepRow, sequence: int, values: Mapping[str, Any]) -> None:
     """An event of a sweep; `sweep` is as before the change, `values` are columns that change with it."""
     source, target = sweep.state if sweep.last_sequence else None, values.get("state", sweep.state)
     types = sweep_types(source, target)
-    if not types:
+    listening = _listening(tx, sweep.project) if types else ()
+    if not listening:
         return
     data = {
         "name": str(sweep.name),
@@ -79,7 +81,7 @@ def sweep_changed(tx: Tx, sweep: SweepRow, sequence: int, values: Mapping[str, A
         "reason": values.get("state_reason", sweep.state_reason),
         "sequence": sequence,
     }
-    _announce(tx, Event(types, sweep.project, str(sweep.name), sweep.uid, sequence, sweep.labels, data))
+    _announce(tx, listening, Event(types, sweep.project, str(sweep.name), sweep.uid, sequence, sweep.labels, data))
 
 
 def _result(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,8 +94,11 @@ def _result(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _announce(tx: Tx, event: Event) -> None:
-    listening = _LISTENING.all(tx.conn, {"in_project": event.project, "enabled": WebhookState.ENABLED})
+def _listening(tx: Tx, project: str) -> Sequence[ListeningRow]:
+    return _LISTENING.all(tx.conn, {"in_project": project, "enabled": WebhookState.ENABLED})
+
+
+def _announce(tx: Tx, listening: Sequence[ListeningRow], event: Event) -> None:
     for webhook in listening:
         name = wanted(webhook.events, webhook.labels, event)
         if name is None:
