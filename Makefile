@@ -141,6 +141,10 @@ bench-decode: setup ## tokens a second of a decoder, beside torch, ONNX Runtime 
 bench-encoders: setup ## BERT, MPNet, ModernBERT, DeBERTa, and batches of mixed lengths (ARGS='--tokens 384'; nothing else should run)
 	$(BIN)/python tests/perf/bench_encoders.py $(ARGS)
 
+.PHONY: bench-encode
+bench-encode: setup ## an embedder's artifact beside sentence-transformers' own backends (ARGS='ARTIFACT MODEL TEXTS --python OTHER')
+	$(BIN)/python tests/perf/bench_encode.py $(ARGS)
+
 .PHONY: bench-infer
 bench-infer: setup ## from the start of a process to its first answers, beside torch and ONNX Runtime (nothing else should run)
 	$(BIN)/python tests/perf/bench_infer.py $(ARGS)
