@@ -11,8 +11,10 @@ _WHERE_POSTGRES_IS_FAST = "tests/unit/service/db/"  # all else is told apart by 
 
 
 def first_fast(values: Sequence[Any], fast: int = 1) -> list[Any]:
-    """Parameters of a test that is the same for each of them: all but the first `fast` are slow."""
-    return [*values[:fast], *(pytest.param(value, marks=pytest.mark.slow) for value in values[fast:])]
+    """Parameters of a test that is the same for each of them: all but the first `fast` are slow. A tuple is the values
+    of several parameters."""
+    slow = (value if isinstance(value, tuple) else (value,) for value in values[fast:])
+    return [*values[:fast], *(pytest.param(*each, marks=pytest.mark.slow) for each in slow)]
 
 
 @pytest.hookimpl(tryfirst=True)

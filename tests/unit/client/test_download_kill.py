@@ -90,7 +90,7 @@ class Published:
         assert [path.name for path in self.folder.iterdir()] == ["out"]
 
 
-@pytest.fixture(scope="module", params=["folder", "s3"])
+@pytest.fixture(scope="module", params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def publisher(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A server with the artifact of a job whose trainer writes random bytes."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.tiers import first_fast
 
 from mvprune.artifact import load
 from mvprune.artifact.header import open_header
@@ -35,7 +36,8 @@ def of_the_task(result: Any) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("values", "embeddings"), [("int8", "int8"), ("bf16", "fp32"), ("fp32", "fp16"), ("fp16", "int4"), ("int4", "int4")]
+    ("values", "embeddings"),
+    first_fast([("int8", "int8"), ("bf16", "fp32"), ("fp32", "fp16"), ("fp16", "int4"), ("int4", "int4")], 2),
 )
 def test_the_metric_is_of_what_is_stored(
     make: Callable[..., tuple[Any, Path]], data: ClassificationData, values: str, embeddings: str

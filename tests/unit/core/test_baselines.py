@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.tiers import first_fast
 from tests.unit.core.training_runs import Recorder
 from transformers import BertForSequenceClassification
 
@@ -139,16 +140,24 @@ def test_a_required_baseline_is_a_matter_of_the_model(model_folder: Path, data: 
 
 @pytest.mark.parametrize(
     ("training", "seed", "spec", "said"),
-    [
-        ({"max_steps": 6}, 0, {}, ""),
-        ({"max_steps": 6, "lr_density_exponent": 0.0, "accumulation_steps": 2}, 0, {}, ""),
-        ({"max_steps": 6, "max_length": 32}, 0, {}, "max_length 64 in place of 32"),
-        ({"max_steps": 6, "dropout": True}, 1, {}, "dropout false in place of true, seed 0 in place of 1"),
-        ({"epochs": 0.5}, 0, {}, "max_steps 6 in place of unset, epochs "),
-        # as in the manifests of jobs, which leave one of the two out
-        ({"max_steps": 6}, 0, {"max_steps": "6", "epochs": None, "precision": "FP32"}, ""),
-        ({"max_steps": 6}, 0, {"max_steps": "7", "precision": "BF16"}, "max_steps 7 in place of 6, precision bf16 in"),
-    ],
+    first_fast(
+        [
+            ({"max_steps": 6}, 0, {}, ""),
+            ({"max_steps": 6, "lr_density_exponent": 0.0, "accumulation_steps": 2}, 0, {}, ""),
+            ({"max_steps": 6, "max_length": 32}, 0, {}, "max_length 64 in place of 32"),
+            ({"max_steps": 6, "dropout": True}, 1, {}, "dropout false in place of true, seed 0 in place of 1"),
+            ({"epochs": 0.5}, 0, {}, "max_steps 6 in place of unset, epochs "),
+            # as in the manifests of jobs, which leave one of the two out
+            ({"max_steps": 6}, 0, {"max_steps": "6", "epochs": None, "precision": "FP32"}, ""),
+            (
+                {"max_steps": 6},
+                0,
+                {"max_steps": "7", "precision": "BF16"},
+                "max_steps 7 in place of 6, precision bf16 in",
+            ),
+        ],
+        2,
+    ),
 )
 def test_other_settings_are_said(
     model_folder: Path, data: ClassificationData, training: dict[str, Any], seed: int, spec: dict[str, Any], said: str

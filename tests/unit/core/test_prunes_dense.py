@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.tiers import first_fast
 from tests.unit.core.test_baselines import EXACT, dense, folder_of, shared
 from tests.unit.core.test_resume import StopIn, same
 from tests.unit.core.test_value_head import valued
@@ -24,7 +25,7 @@ def goes_on(result: Result) -> bool:
     return any(note.startswith("pruning goes on from the dense model and its head") for note in result.notes)
 
 
-@pytest.mark.parametrize("labels", ["classes", "values"])
+@pytest.mark.parametrize("labels", first_fast(["classes", "values"]))
 def test_a_run_goes_on_from_its_own_dense_model_as_from_an_artifact(
     model_folder: Path, data: ClassificationData, tmp_path: Path, labels: str
 ) -> None:

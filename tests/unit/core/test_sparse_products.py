@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.tiers import first_fast
 from tests.unit.core.masks import methods, new_masks, update
 from tests.unit.core.test_resume import StopIn, same
 from tests.unit.runtime.pruned_models import needs_kernel
@@ -145,11 +146,13 @@ def test_a_locked_mask_trains_as_with_dense_products(
 @needs_kernel
 @pytest.mark.parametrize(
     ("method", "steps"),
-    [
-        (Magnitude(schedule=EVENTS), 12),
-        (OneShotMagnitude("before"), 30),
-        (Magnitude(), 0),
-    ],
+    first_fast(
+        [
+            (Magnitude(schedule=EVENTS), 12),
+            (OneShotMagnitude("before"), 30),
+            (Magnitude(), 0),
+        ]
+    ),
     ids=["events", "one shot", "cubic"],
 )
 def test_the_cool_down_of_other_methods_has_them_too(

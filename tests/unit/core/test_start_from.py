@@ -113,7 +113,7 @@ def test_the_tokens_of_a_trimmed_vocabulary_come_back_from_the_model(
 
 
 @pytest.mark.parametrize(
-    ("answers", "expected"), [([True], {"I8"}), ([False, True], {"I8", "F16"}), ([False, False], {"F16"})]
+    ("answers", "expected"), first_fast([([True], {"I8"}), ([False, True], {"I8", "F16"}), ([False, False], {"F16"})])
 )
 def test_embeddings_are_stored_as_those_of_the_start_without_being_measured_again(
     model_folder: Path,

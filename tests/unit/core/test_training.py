@@ -171,6 +171,7 @@ def test_bf16_keeps_weights_and_scores_in_fp32(loaded: Loaded, objective: Object
     assert len(masks.scores[0].unique()) > 0.9 * masks.scores[0].numel()
 
 
+@pytest.mark.slow
 def test_bf16_takes_batches_of_few_lengths(loaded: Loaded, data: ClassificationData) -> None:
     lengths: dict[Precision, set[int]] = {"fp32": set(), "bf16": set()}
     split = replace(data.train, texts=[text * 2 for text in data.train.texts])

@@ -43,6 +43,7 @@ def test_it_is_measured_on_an_artifact_that_needs_its_base_too(
     assert "eval/accuracy" in metrics
 
 
+@pytest.mark.slow
 def test_rivals_have_the_layers_that_were_removed(tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = manifest_of(tiny, tmp_path, monkeypatch, target_density=0.5, structure="LAYERS").metrics
     assert metrics["dense_latency_ms"] > metrics["latency_ratio"] * metrics["latency_ms"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import Tiny
+from tests.tiers import first_fast
 
 from mvprune.artifact.comparison import compare
 from mvprune.artifact.inspection import inspect
@@ -79,10 +80,12 @@ def test_a_student_of_a_dense_job_takes_its_metrics_and_trains_nothing_dense(
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [
-        ({"seed": 5, "training": {"max_steps": 10}}, "max_steps 12 in place of 10, seed 0 in place of 5"),
-        ({}, ""),
-    ],
+    first_fast(
+        [
+            ({"seed": 5, "training": {"max_steps": 10}}, "max_steps 12 in place of 10, seed 0 in place of 5"),
+            ({}, ""),
+        ]
+    ),
 )
 def test_a_dense_job_with_other_settings_is_taken_and_they_are_said(
     dense: job_pb2.CompressionSpec, tmp_path: Path, changes: dict[str, Any], words: str
@@ -95,7 +98,7 @@ def test_a_dense_job_with_other_settings_is_taken_and_they_are_said(
     assert note == f"the dense metrics are those of {JOB}" + (f", which has other settings: {words}" if words else "")
 
 
-@pytest.mark.parametrize("teacher", [{"none": True}, {"model": "tiny-bert"}])
+@pytest.mark.parametrize("teacher", first_fast([{"none": True}, {"model": "tiny-bert"}]))
 def test_the_baseline_of_a_job_that_is_not_its_teacher_needs_only_its_metrics(
     dense: job_pb2.CompressionSpec, tmp_path: Path, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, teacher: dict[str, Any]
 ) -> None:

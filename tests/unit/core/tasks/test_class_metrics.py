@@ -75,6 +75,7 @@ def test_metrics_are_scikit_learns(seed: int, classes: int) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(2, 4))
+@pytest.mark.slow
 def test_a_sample_is_ranked_as_if_its_examples_were_repeated(seed: int, classes: int) -> None:
     logits, true = drawn(seed, classes)
     logits = np.round(logits)  # some are equal

@@ -187,7 +187,8 @@ def test_batches_pad_both_texts() -> None:
     assert examples.output_lengths.tolist() == [1, 2]
 
 
-@pytest.mark.parametrize(("name", "learned"), [("bart", 0.5), pytest.param("t5", 0.2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("name", "learned"), [("bart", 0.5), ("t5", 0.2)])
+@pytest.mark.slow
 def test_compresses_and_writes(
     name: str, learned: float, folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

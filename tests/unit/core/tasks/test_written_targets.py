@@ -95,6 +95,7 @@ def pairs_of(count: int) -> PassageData:
     [WRITES, pytest.param(ALONE, marks=pytest.mark.slow)],
     ids=["and its predictions", "alone"],
 )
+@pytest.mark.slow
 def test_a_student_is_trained_on_what_the_dense_model_writes(
     bart: Path,
     tokenizer: PreTrainedTokenizerFast,
