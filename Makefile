@@ -161,7 +161,7 @@ results: setup ## the sweeps of research/ on real models and data (hours, in man
 	$(BIN)/python research/results.py $(ARGS)
 
 .PHONY: dist
-dist: setup ## the source distribution and the wheels of a release, in dist/
+dist: setup ## the source distribution and the wheels of a release, in dist/, and the C library, in dist-native/
 	scripts/build_dist.sh dist
 
 .PHONY: web

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import tokenizers
+import unicode_clusters
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 TARGET = Path(__file__).parents[1] / "client/native/text/unicode_data.h"
@@ -159,6 +160,8 @@ def header() -> str:
             _array("uint32_t", "kCombining", classes),
             "// First, second, composed; in order.",
             _array("uint32_t", "kComposed", (number for pair in sorted(_composed()) for number in pair)),
+            "// The first character of each run << 8 | its part in grapheme clusters: scripts/unicode_clusters.py.",
+            _array("uint32_t", "kClusters", unicode_clusters.runs()),
             "}  // namespace mvprune\n",
         ]
     )

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../base/utf8.h"
+#include "charsmap.h"
 
 namespace mvprune {
 namespace {
@@ -121,6 +122,10 @@ Result<Normalizer> read_normalizer(const Json& json) {
   Normalizer found;
   if (type == "Sequence") return read_sequence(settings.of("normalizers"), settings);
   if (type == "Replace") return read_replace(settings);
+  if (type == "Precompiled") {
+    const std::string map = settings.text("precompiled_charsmap", "");
+    return settings.wrong() ? Result<Normalizer>(*settings.wrong()) : read_charsmap(map);
+  }
   if (type == "BertNormalizer") {
     const bool lowercase = settings.flag("lowercase", true);
     const bool strips = settings.flag("strip_accents", lowercase);

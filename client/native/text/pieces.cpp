@@ -76,6 +76,38 @@ Cut next_of_gpt2(const Chars& text, size_t at) {
   return {end < text.size() && end > at + 1 ? end - 1 : end};
 }
 
+// What GPT-4, Llama 3 and Qwen 2 cut by: most_digits is 3, 3 and 1.
+// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+Cut next_of_gpt4(const Chars& text, size_t at, size_t most_digits) {
+  const auto code = [&](size_t i) { return i < text.size() ? text[i].code : 0; };
+  const auto small = [&](size_t i) { return code(i) == 0x17F ? 's' : code(i) < 128 ? code(i) | 32 : 0; };
+  if (code(at) == '\'') {
+    const uint32_t first = small(at + 1), second = small(at + 2);
+    if (first == 's' || first == 't' || first == 'm' || first == 'd') return {at + 2};
+    if ((second == 'e' && (first == 'r' || first == 'v')) || (first == 'l' && second == 'l')) return {at + 3};
+  }
+  const auto is_line = [](uint32_t one) { return one == '\r' || one == '\n'; };
+  const auto kind = [&](size_t i) { return flags_of(code(i)) & (kSpace | kLetter | kNumber); };
+  const bool in_front = !is_line(code(at)) && !(kind(at) & (kLetter | kNumber));
+  if (in_front ? at + 1 < text.size() && kind(at + 1) & kLetter : kind(at) & kLetter) {
+    return {run(text, at + 1, [](uint32_t one) { return is(one, kLetter); })};
+  }
+  if (kind(at) & kNumber) {
+    const size_t end = run(text, at, [](uint32_t one) { return is(one, kNumber); });
+    return {std::min(end, at + most_digits)};
+  }
+  const size_t from = at + (code(at) == ' ');
+  if (from < text.size() && !kind(from)) {
+    const size_t end = run(text, from, [](uint32_t one) { return !(flags_of(one) & (kSpace | kLetter | kNumber)); });
+    return {run(text, end, is_line)};
+  }
+  const size_t end = run(text, at, [](uint32_t one) { return is(one, kSpace); });
+  for (size_t last = end; last > at; --last) {
+    if (is_line(text[last - 1].code)) return {last};
+  }
+  return {end < text.size() && end > at + 1 ? end - 1 : end};
+}
+
 struct ByteLevel {
   bool prefix, regex;
 
@@ -136,6 +168,44 @@ Result<PreTokenizer> read_metaspace(Settings& settings) {
   return settings.unknown(scheme);
 }
 
+// Only patterns that leave nothing between two matches: then it does not matter which of both are pieces.
+Result<PreTokenizer> read_split(Settings& settings) {
+  const Json* const regex = settings.of("pattern").find("Regex");
+  if (!regex || !regex->text()) return settings.unknown("a pattern that is no regular expression");
+  const bool invert = settings.flag("invert", false);
+  const std::string behavior = settings.text("behavior", "");
+  if (settings.wrong()) return *settings.wrong();
+  if (behavior != (invert ? "Removed" : "Isolated")) {
+    return settings.unknown(behavior + (invert ? " of an inverted pattern" : ""));
+  }
+  const std::string& pattern = *regex->text();
+  if (pattern == R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)") {
+    return PreTokenizer([](Pieces& pieces) { cut(pieces, next_of_gpt2); });
+  }
+  // The same with other words: possessive where nothing is given back, one line of several.
+  constexpr std::string_view kBegins[] = {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|", "'(?i:[sdmt]|ll|ve|re)|"};
+  constexpr std::string_view kWords[] = {R"([^\r\n\p{L}\p{N}]?\p{L}+|)", R"([^\r\n\p{L}\p{N}]?+\p{L}+|)"};
+  constexpr std::string_view kRests[] = {R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+                                         R"(| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"};
+  const auto cuts = [&](std::string_view digits) {
+    std::string_view rest = pattern;
+    const auto take = [&rest](std::string_view part) {
+      const bool begins = rest.substr(0, part.size()) == part;
+      if (begins) rest.remove_prefix(part.size());
+      return begins;
+    };
+    return (take(kBegins[0]) || take(kBegins[1])) && (take(kWords[0]) || take(kWords[1])) && take(digits) &&
+           (rest == kRests[0] || rest == kRests[1]);
+  };
+  for (const auto& [digits, most] : {std::pair(R"(\p{N}{1,3})", size_t{3}), std::pair(R"(\p{N})", size_t{1})}) {
+    if (!cuts(digits)) continue;
+    return PreTokenizer([most = most](Pieces& pieces) {
+      cut(pieces, [most](const Chars& text, size_t at) { return next_of_gpt4(text, at, most); });
+    });
+  }
+  return settings.unknown("the regular expression " + pattern);
+}
+
 Result<PreTokenizer> read_sequence(const Json& list, const Settings& settings) {
   if (!list.items()) return settings.unknown("its list");
   std::vector<PreTokenizer> parts;
@@ -157,6 +227,7 @@ Result<PreTokenizer> read_pre_tokenizer(const Json& json) {
   const std::string_view type = settings.type();
   if (type == "Sequence") return read_sequence(settings.of("pretokenizers"), settings);
   if (type == "Metaspace") return read_metaspace(settings);
+  if (type == "Split") return read_split(settings);
   if (type == "Whitespace") return PreTokenizer([](Pieces& pieces) { cut(pieces, next_of_whitespace); });
   if (type == "WhitespaceSplit") return PreTokenizer([](Pieces& pieces) { cut(pieces, next_of_words); });
   if (type == "BertPreTokenizer") {

@@ -5,38 +5,13 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "runs.h"
 #include "unicode_data.h"
 
 namespace mvprune {
 namespace {
 
 constexpr uint32_t kHangul = 0xAC00, kHangulCount = 11172, kLead = 0x1100, kVowel = 0x1161, kTail = 0x11A7;
-
-// A character, and what it does to the source: 0 takes the next character there, 1 is one more of the last, -n takes
-// the next and drops n behind it.
-struct Change {
-  uint32_t code;
-  int change;
-};
-
-void rewrite(Chars& text, const std::vector<Change>& changes) {
-  Chars to;
-  to.reserve(changes.size());
-  size_t at = 0;
-  for (const Change& one : changes) {
-    const size_t source = one.change > 0 ? at - (at > 0) : std::min(at, text.size() - 1);
-    to.push_back({one.code, text[source].begin, text[source].end});
-    if (one.change <= 0) at += 1 + static_cast<size_t>(-one.change);
-  }
-  text = std::move(to);
-}
-
-// The lower byte of the run that a character is in, in an array of (first character << 8 | byte).
-template <size_t N>
-uint32_t of_run(const uint32_t (&runs)[N], uint32_t code) {
-  const uint32_t* const behind = std::upper_bound(runs, runs + N, code << 8 | 255);
-  return behind == runs ? 0 : behind[-1] & 255;
-}
 
 int class_of(uint32_t code) { return code < 0x300 ? 0 : static_cast<int>(of_run(kCombining, code)); }
 
@@ -111,6 +86,18 @@ std::vector<Change> decomposed(const Chars& text, bool compatible) {
 }
 
 }  // namespace
+
+void rewrite(Chars& text, const std::vector<Change>& changes) {
+  Chars to;
+  to.reserve(changes.size());
+  size_t at = 0;
+  for (const Change& one : changes) {
+    const size_t source = one.change > 0 ? at - (at > 0) : std::min(at, text.size() - 1);
+    to.push_back({one.code, text[source].begin, text[source].end});
+    if (one.change <= 0) at += 1 + static_cast<size_t>(-one.change);
+  }
+  text = std::move(to);
+}
 
 uint32_t flags_of(uint32_t code) { return of_run(kFlags, code); }
 

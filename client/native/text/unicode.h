@@ -32,6 +32,15 @@ struct Char {
 // Text on its way to ids, each character with its source.
 using Chars = std::vector<Char>;
 
+// A character, and what it does to the source: 0 takes the next character there, 1 is one more of the last, -n takes
+// the next and drops n behind it.
+struct Change {
+  uint32_t code;
+  int change;
+};
+
+void rewrite(Chars& text, const std::vector<Change>& changes);
+
 void lower(Chars& text);
 void decompose(Chars& text, bool compatible);
 void compose(Chars& text, bool compatible);  // of any text

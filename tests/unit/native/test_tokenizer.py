@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import copy
 import ctypes
 import json
@@ -10,10 +12,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.native.native_parts import parts
-from tests.unit.native.tokenizers_made import MADE, bert, made
+from tests.unit.native.tokenizers_made import MADE, bert, charsmap, made
 from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
 
 Row = tuple[int, int, int, int, int]
@@ -93,6 +95,9 @@ TEXTS = [
     "weightless" * 20,
     "_\u2581\u2581 a\u2581b  \u2581",
     "\u0301start \u0653\u0655 \u1ab0\u0345\u0316",
+    "\r\na\r\n \u00ab\ufb01\u0301\u00bb \u00a9\u200d\u00a9\u0344 \u0600\u2460",
+    "\u1100\u1161\u0344 \u0915\u094d\u0958\u0344\u0344",
+    "It'S we'LL 'Re'ſ 1234567 $$$\n\n  \r\n\t x\n  y !!\n\u3000\u3000z",
 ]
 
 
@@ -108,7 +113,12 @@ def test_texts_have_the_ids_types_and_offsets_of_tokenizers(name: str) -> None:
 
 _any = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 _usual = st.lists(
-    st.sampled_from([*"aeéüßAÉ .,'’\t\n-–12½", "the", "\u0301", "\u0323", "中", "👍", "한", " prune", "<mask>"])
+    st.sampled_from(
+        [
+            *"aeéüßAÉsTl .,'’\t\r\n-–12½\x01\u0344\u200d\u0600\u0915\u094d\u0958\u00a9\u1100\u1161\ufb01",
+            *("the", "\u0301", "\u0323", "中", "👍", "한", " prune", "<mask>"),
+        ]
+    )
 )
 _texts = st.one_of(_any, _usual.map("".join), st.tuples(_usual.map("".join), _any).map("".join))
 
@@ -136,8 +146,11 @@ def test_windows_are_those_of_tokenizers(name: str, text: str, stride: int, most
     assert native(name).encode("a", text, options) == wanted(name, "a", text, options)
 
 
+BY_CHARACTER = ["bert uncased", "bert cased", "modernbert", "xlm-r", "plain", "xlm-r of sentencepiece", "qwen2"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bert uncased", "bert cased", "modernbert", "xlm-r", "plain"])
+@pytest.mark.parametrize("name", BY_CHARACTER)
 def test_every_character_is_read_alike(name: str) -> None:
     codes = [code for code in (*range(0x32400), *range(0xE0000, 0xE0200)) if not 0xD800 <= code < 0xE000]
     for begin in range(0, len(codes), 100):
@@ -167,17 +180,19 @@ def test_no_room_is_an_error() -> None:
         tokenizer.encode("a b c d", None, Options(max_length=5, windows=True, stride=3))
 
 
+def _split(pattern: str, **settings: Any) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False} | settings
+
+
 def _changes() -> list[tuple[str, Any, str]]:
     return [
         ("normalizer", {"type": "Nmt"}, "a normalizer that is not known here: Nmt"),
         ("normalizer", {"type": "BertNormalizer", "lowercase": "yes"}, "BertNormalizer with lowercase"),
         ("normalizer", {"type": "Replace", "pattern": {"Regex": "a+"}, "content": ""}, "the regular expression a+"),
         ("normalizer", {"type": "Sequence", "normalizers": [{"type": "Precompiled"}]}, "Precompiled"),
-        (
-            "pre_tokenizer",
-            {"type": "Split", "pattern": {"Regex": "x"}},
-            "a pre-tokenizer that is not known here: Split",
-        ),
+        ("pre_tokenizer", _split("x"), "Split with the regular expression x"),
+        ("pre_tokenizer", _split("x", behavior="Removed"), "Split with Removed"),
+        ("pre_tokenizer", {"type": "Split", "pattern": {"String": " "}}, "a pattern that is no regular expression"),
         ("pre_tokenizer", {"type": "Metaspace", "replacement": "ab"}, "Metaspace with its replacement"),
         ("post_processor", {"type": "Other"}, "a post-processor that is not known here: Other"),
         ("post_processor", {"type": "BertProcessing", "sep": 1}, "BertProcessing with its tokens"),
@@ -213,3 +228,45 @@ def test_settings_left_out_have_the_values_of_tokenizers() -> None:
     description["normalizer"].pop("strip_accents", None)
     found = Native(json.dumps(description)).encode("Déjà-vu: _a_")
     assert found == [_rows(Tokenizer.from_str(json.dumps(description)).encode("Déjà-vu: _a_"))]
+
+
+def _with_map(bytes_or_text: bytes | str) -> str:
+    text = bytes_or_text if isinstance(bytes_or_text, str) else base64.b64encode(bytes_or_text).decode()
+    description = json.loads(made("xlm-r").to_str())
+    return json.dumps(description | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": text}})
+
+
+def _broken_maps() -> list[bytes | str]:
+    whole = charsmap("nmt_nfkc")
+    units = int.from_bytes(whole[:4], "little")
+    return [
+        "",
+        "AAA",
+        "AAA*",
+        "AAAA",
+        whole[:1000],  # the trie is cut off
+        whole[: 4 + units - 1],
+        (units + 1).to_bytes(4, "little") + whole[4:],
+        b"\4\0\0\0" + b"\0" * 4,  # ways lead out of a trie of one unit
+        whole[:4] + b"\xff\xff\xff\x7f" * (units // 4) + whole[4 + units :],
+        whole[: 4 + units],  # without the texts
+        whole[: 4 + units] + b"\xff" * (len(whole) - units - 4),
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(_broken_maps())))
+def test_a_broken_map_of_characters_is_refused(number: int) -> None:
+    with pytest.raises(ValueError, match="Precompiled with a precompiled_charsmap that is broken"):
+        Native(_with_map(_broken_maps()[number]))
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(st.integers(0, 200_000), st.binary(min_size=1, max_size=4)), min_size=1, max_size=40))
+def test_changed_maps_of_characters_are_refused_or_used(changes: list[tuple[int, bytes]]) -> None:
+    changed = bytearray(charsmap("nmt_nfkc"))
+    for place, new in changes:
+        changed[4 + place : 4 + place + len(new)] = new
+    with contextlib.suppress(ValueError):
+        used = Native(_with_map(bytes(changed)))
+        for text in TEXTS:
+            used.encode(text)

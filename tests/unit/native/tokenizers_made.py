@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 _LINES = [
@@ -88,9 +90,30 @@ def _sequence() -> Tokenizer:
     return made
 
 
-def _unigram(scheme: str, *, cut: bool) -> Tokenizer:
+@cache
+def charsmap(rule: str) -> bytes:
+    """A map of characters that SentencePiece has: "nmt_nfkc", "nfkc_cf", and others."""
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString(sentencepiece.SentencePieceNormalizer(rule_name=rule).serialized_model_proto())
+    made: bytes = model.normalizer_spec.precompiled_charsmap
+    return made
+
+
+def _gpt4(pattern: str) -> Tokenizer:
+    made = _bytes(prefix=False, trim=True)
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    made.post_processor = processors.ByteLevel(trim_offsets=False)
+    return made
+
+
+def _unigram(scheme: str, *, cut: bool, normalizer: normalizers.Normalizer | None = None) -> Tokenizer:
     made = Tokenizer(models.Unigram())
-    made.normalizer = normalizers.Sequence(
+    made.normalizer = normalizer or normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
     )
     metaspace = pre_tokenizers.Metaspace(prepend_scheme=scheme)
@@ -122,6 +145,15 @@ def _words() -> Tokenizer:
     return made
 
 
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_LLAMA3 = _QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|")
+_CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+
 MADE: dict[str, Callable[[], Tokenizer]] = {
     "bert uncased": lambda: bert(lowercase=True),
     "bert cased": lambda: bert(lowercase=False, strip_accents=False),
@@ -135,6 +167,20 @@ MADE: dict[str, Callable[[], Tokenizer]] = {
     "sequence": _sequence,
     "xlm-r": lambda: _unigram("always", cut=True),
     "deberta": lambda: _unigram("first", cut=False),
+    "xlm-r of sentencepiece": lambda: _unigram(
+        "always", cut=True, normalizer=normalizers.Precompiled(charsmap("nmt_nfkc"))
+    ),
+    "deberta of sentencepiece": lambda: _unigram(
+        "first",
+        cut=False,
+        normalizer=normalizers.Sequence(
+            [normalizers.Strip(), normalizers.Precompiled(charsmap("nmt_nfkc_cf"))],
+        ),
+    ),
+    "gpt2 by a pattern": lambda: _gpt4(_GPT2),
+    "qwen2": lambda: _gpt4(_QWEN2),
+    "llama3": lambda: _gpt4(_LLAMA3),
+    "cl100k": lambda: _gpt4(_CL100K),
     "plain": _plain,
     "words": _words,
 }

@@ -116,6 +116,41 @@ def test_node(folder: Path, installed: Path, tmp_path: Path) -> None:
     assert run(node, "-e", code, folder, TEXT).stdout == wanted(folder, TEXT)
 
 
+@pytest.mark.slow
+def test_go(folder: Path, installed: Path, tmp_path: Path) -> None:
+    if not shutil.which("go"):
+        pytest.skip("there is no go")
+    library_file = installed / build.WHOLE.name
+    environment = os.environ | {
+        "CC": c_compiler(),
+        "CGO_ENABLED": "1",
+        "CGO_CFLAGS": f"-I{installed}",
+        "CGO_LDFLAGS": f"{library_file} -Wl,-rpath,{installed}",
+        "GOCACHE": str(tmp_path / "cache"),
+        "GOTOOLCHAIN": "local",
+    }
+    shutil.copy(EXAMPLES / "classify.go", tmp_path)
+    run("go", "build", "-o", tmp_path / "classify", "classify.go", cwd=tmp_path, env=environment)
+    assert run(tmp_path / "classify", folder, TEXT).stdout == wanted(folder, TEXT)
+    done = subprocess.run([tmp_path / "classify", tmp_path, "x"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: manifest.json: cannot be read")
+
+
+@pytest.mark.slow
+def test_java(folder: Path, installed: Path) -> None:
+    found = run(needs("java"), "--version").stdout
+    if int(found.split()[1].split(".")[0]) < 22:
+        pytest.skip(f"foreign functions need Java 22 or newer, not {found.splitlines()[0]}")
+    program = ("java", "--enable-native-access=ALL-UNNAMED", EXAMPLES / "Classify.java", installed / build.WHOLE.name)
+    assert run(*program, folder, TEXT).stdout == wanted(folder, TEXT)
+    done = subprocess.run(
+        [str(part) for part in (*program, folder.parent, "x")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "manifest.json: cannot be read" in done.stderr
+
+
 @pytest.fixture(scope="module")
 def unpacked(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive for programs in C."""
