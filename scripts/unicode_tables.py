@@ -120,6 +120,21 @@ def _array(kind: str, name: str, numbers: Iterable[int]) -> str:
     return f"inline constexpr {kind} {name}[] = {{\n{textwrap.indent(body, '  ')}}};\n"
 
 
+def _runs(name: str, firsts: Iterable[int]) -> str:
+    """Lengths and values of runs, the last of which has no end, from (first character << 8 | value) of each."""
+    lengths, values, begin = [], [0], 0
+    for one in firsts:
+        first = one >> 8
+        while first - begin >= 1 << 16:
+            lengths.append((1 << 16) - 1)
+            values.append(values[-1])
+            begin += lengths[-1]
+        lengths.append(first - begin)
+        values.append(one & 255)
+        begin = first
+    return _array("uint16_t", f"k{name}Lengths", lengths) + _array("uint8_t", f"k{name}Values", values)
+
+
 def _decompositions(name: str, table: dict[str, str]) -> str:
     starts = [0]
     for long in table.values():
@@ -149,19 +164,19 @@ def header() -> str:
             f"// Written by scripts/unicode_tables.py with tokenizers {tokenizers.__version__} and Unicode "
             f"{unicodedata.unidata_version}.",
             "#pragma once\n\n#include <cstdint>\n\nnamespace mvprune {\n",
-            "// The first character of each run << 8 | its flags.",
-            _array("uint32_t", "kFlags", (code << 8 | flags for code, flags in _classes())),
+            "// Lengths of the runs of characters with the same flags, and those.",
+            _runs("Flags", (code << 8 | flags for code, flags in _classes())),
             "// First, last, step, distance of runs of letters with small ones.",
             _array("int32_t", "kLower", (number for run in _lower() for number in run)),
             "// Whole canonical decompositions, then the compatible ones that differ. Parts begin at the starts.",
             _decompositions("Canonical", canonical),
             _decompositions("Compatible", compatible),
-            "// The first character of each run << 8 | its canonical combining class.",
-            _array("uint32_t", "kCombining", classes),
+            "// The same of canonical combining classes.",
+            _runs("Combining", classes),
             "// First, second, composed; in order.",
             _array("uint32_t", "kComposed", (number for pair in sorted(_composed()) for number in pair)),
-            "// The first character of each run << 8 | its part in grapheme clusters: scripts/unicode_clusters.py.",
-            _array("uint32_t", "kClusters", unicode_clusters.runs()),
+            "// The same of parts of grapheme clusters: scripts/unicode_clusters.py.",
+            _runs("Cluster", unicode_clusters.runs()),
             "}  // namespace mvprune\n",
         ]
     )

@@ -9,7 +9,10 @@ namespace {
 // As the table numbers them: scripts/unicode_clusters.py. From kExtend on, they belong to the character before them.
 enum Kind { kOther, kBreak, kPrepend, kPicture, kConsonant, kExtend, kSpacing, kLinker, kJoiner, kNonJoiner };
 
-Kind kind_of(uint32_t code) { return static_cast<Kind>(of_run(kClusters, code)); }
+Kind kind_of(uint32_t code) {
+  static const Runs runs(kClusterLengths, kClusterValues);
+  return static_cast<Kind>(runs.of(code));
+}
 
 // Syllables of Hangul: a leading consonant, a vowel, a trailing consonant, or two or three of them in one character.
 enum class Hangul { kNone, kLead, kVowel, kTail, kLeadVowel, kWhole };

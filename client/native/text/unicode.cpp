@@ -13,7 +13,11 @@ namespace {
 
 constexpr uint32_t kHangul = 0xAC00, kHangulCount = 11172, kLead = 0x1100, kVowel = 0x1161, kTail = 0x11A7;
 
-int class_of(uint32_t code) { return code < 0x300 ? 0 : static_cast<int>(of_run(kCombining, code)); }
+int class_of(uint32_t code) {
+  if (code < 0x300) return 0;
+  static const Runs runs(kCombiningLengths, kCombiningValues);
+  return static_cast<int>(runs.of(code));
+}
 
 template <size_t N, typename Emit>
 bool look_up(const uint32_t (&codes)[N], const uint16_t* starts, const uint32_t* parts, uint32_t code, Emit emit) {
@@ -99,7 +103,10 @@ void rewrite(Chars& text, const std::vector<Change>& changes) {
   text = std::move(to);
 }
 
-uint32_t flags_of(uint32_t code) { return of_run(kFlags, code); }
+uint32_t flags_of(uint32_t code) {
+  static const Runs runs(kFlagsLengths, kFlagsValues);
+  return runs.of(code);
+}
 
 void lower(Chars& text) {
   const auto small = [](uint32_t code) -> uint32_t {

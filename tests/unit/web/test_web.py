@@ -149,4 +149,4 @@ def test_a_browser_answers_in_a_page_and_in_a_worker(package: Path, artifact: Ar
 def test_a_page_loads_little(package: Path) -> None:
     sizes = {path.name: len(gzip.compress(path.read_bytes())) for path in package.iterdir()}
     for name in ("mvprune.wasm", "mvprune-relaxed.wasm"):
-        assert sizes[name] + sizes["mvprune.js"] < 235_000
+        assert sizes[name] + sizes["mvprune.js"] < 230_000
