@@ -179,16 +179,20 @@ def _units(machine: str) -> Iterator[list[str]]:
     for name in ("api.cpp", "decoder_api.cpp", "masked_api.cpp", "pool_alone.cpp" if machine == _WASM else "pool.cpp"):
         yield ["-c", str(KERNEL / name)]
     sets: dict[str, tuple[str, ...]] = {"kBaseline": ()}
+    decoders: dict[str, tuple[str, ...]] = {"kDecoderBaseline": ()}
     dots: dict[str, tuple[str, ...]] = {}
     if machine == "x86_64":
         sets |= {"kAvx2": _AVX2, "kAvx512": _AVX512}
         dots |= {"kAvxVnni": (*_AVX2, "-DMVPRUNE_AVXVNNI"), "kAvx512VlVnni": (*_AVX2, "-DMVPRUNE_VNNI")}
         dots |= {"kAvx512Vnni": (*_AVX512, "-DMVPRUNE_VNNI")}
+        decoders["kDecoderAvx2"] = _AVX2
         for name in ("decoder.cpp", "masked.cpp"):
             yield [*_AVX512, *_FEW, "-c", str(KERNEL / name)]
     for table, flags in sets.items():
         yield [*flags, f"-DMVPRUNE_ISA={table}", "-c", str(KERNEL / "kernel.cpp")]
         dots[f"{table}Dots"] = flags
+    for table, flags in decoders.items():
+        yield [*flags, f"-DMVPRUNE_DECODER={table}", "-c", str(KERNEL / "decoder_any.cpp")]
     for table, flags in dots.items():
         yield [*flags, f"-DMVPRUNE_DOTS={table}", "-c", str(KERNEL / "dots.cpp")]
 

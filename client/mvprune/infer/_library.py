@@ -13,7 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY = 1, 3, 5
-VECTORS = 0
+VECTORS, TEXT = 0, 4
+ENDS = MappingProxyType({0: "", 1: "stop", 2: "length"})
+"""mvprune_ended: why a text ended; "" where it goes on."""
 ACTIVATIONS = MappingProxyType({None: 0, "fp32": 1, "int8": 2})
 
 _LIBRARY = Path(__file__).parents[1] / "runtime" / "_native" / "libmvprune.so.1"
@@ -71,6 +73,29 @@ class _RunOptions(ctypes.Structure):
     _fields_ = (("size", ctypes.c_size_t), ("threads", ctypes.c_int32), ("wants_hidden", ctypes.c_int32))
 
 
+class _Prompt(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("text", ctypes.c_char_p),
+        ("bytes", ctypes.c_size_t),
+        ("ids", ctypes.POINTER(ctypes.c_int64)),
+        ("tokens", ctypes.c_int64),
+        ("parameters", ctypes.c_char_p),
+        ("threads", ctypes.c_int32),
+        ("is_whole", ctypes.c_int32),
+    )
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("token", ctypes.c_int64),
+        ("text", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+        ("ended", ctypes.c_int32),
+    )
+
+
 def missing() -> str:
     """Why the library cannot be used; "" if it can."""
     if os.environ.get(_VARIABLE) == "off":
@@ -101,6 +126,11 @@ def _library() -> ctypes.CDLL:
     library.mvprune_output_values.restype = pointer
     library.mvprune_output_free.argtypes = (pointer,)
     library.mvprune_output_free.restype = None
+    library.mvprune_begin.argtypes = (pointer, pointer, reference, reference)
+    library.mvprune_next.argtypes = (pointer, pointer, reference)
+    library.mvprune_writing_facts.argtypes = (pointer, number, number, reference)
+    library.mvprune_writing_free.argtypes = (pointer,)
+    library.mvprune_writing_free.restype = None
     library.mvprune_error_text.argtypes = (pointer,)
     library.mvprune_error_text.restype = ctypes.c_char_p
     library.mvprune_error_free.argtypes = (pointer,)
@@ -178,10 +208,40 @@ class Handle:
         finally:
             _library().mvprune_output_free(output)
 
+    def begin(self, prompt: bytes, parameters: bytes, threads: int, *, is_whole: bool) -> Writing:
+        """Begins a text after a prompt, by parameters in JSON. Raises Refused."""
+        given = _Prompt(ctypes.sizeof(_Prompt), prompt, len(prompt), None, 0, parameters, threads, is_whole)
+        writing = ctypes.c_void_p()
+        _call("mvprune_begin", self._open(), ctypes.byref(given), ctypes.byref(writing))
+        return Writing(self, writing)
+
     def _open(self) -> ctypes.c_void_p:
         if not self._closing.alive:
             raise ValueError("the model is closed")
         return self._pointer
+
+
+class Writing:
+    """A text that is being written. One thread at a time may call it.
+
+    Attributes:
+        prompt_tokens: that the model reads.
+        truncated_tokens: of the prompt that were left out.
+    """
+
+    def __init__(self, model: Handle, pointer: ctypes.c_void_p) -> None:
+        self._model, self._pointer = model, pointer  # the model stays open as long
+        self._freeing = weakref.finalize(self, _library().mvprune_writing_free, pointer)
+        read, left_out = ctypes.c_int64(), ctypes.c_int64()
+        _call("mvprune_writing_facts", pointer, ctypes.byref(read), ctypes.byref(left_out))
+        self.prompt_tokens, self.truncated_tokens = read.value, left_out.value
+
+    def next(self) -> tuple[int, str, str]:
+        """Writes a token: its id, the characters that are final now, and why the text ended. Raises Refused."""
+        piece = _Piece(ctypes.sizeof(_Piece))
+        _call("mvprune_next", self._pointer, ctypes.byref(piece))
+        text = ctypes.string_at(piece.text, piece.bytes).decode("utf-8", "replace")
+        return piece.token, text, ENDS[piece.ended]
 
 
 def _call(name: str, *given: Any) -> None:

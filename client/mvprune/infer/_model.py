@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -19,10 +19,44 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _NAMED = ("prompt_name", "dimensions")
+_PROMPT = "the prompt "
 
 
 class Unsupported(ArtifactError):
     """The library does not answer with this artifact, or is not there: `mvprune.load` takes it. The text says why."""
+
+
+class Token(NamedTuple):
+    """A token that a model wrote.
+
+    Attributes:
+        id: its number.
+        text: the characters that are final now, of this token or of some before it.
+        ended: why the text ends with it: stop (the model ended it, or a text of `stop` came) or length; "": it goes on.
+    """
+
+    id: int
+    text: str
+    ended: str
+
+
+class Text:
+    """A text that is written token by token, while it is iterated over.
+
+    Attributes:
+        prompt_tokens: that the model reads.
+        truncated_tokens: of the prompt that were left out.
+    """
+
+    def __init__(self, writing: _library.Writing) -> None:
+        self._writing = writing
+        self.prompt_tokens, self.truncated_tokens = writing.prompt_tokens, writing.truncated_tokens
+
+    def __iter__(self) -> Iterator[Token]:
+        token = Token(-1, "", "")
+        while not token.ended:
+            token = Token(*self._writing.next())
+            yield token
 
 
 class Field(NamedTuple):
@@ -86,6 +120,8 @@ class Model:
         activations: fp32 or int8, those in use.
         instructions: the instruction set in use, such as avx512.
         threads: of a call, at most.
+        makes_vectors: whether `encode` is for it.
+        writes: whether `generate` and `stream` are for it.
     """
 
     def __init__(self, handle: _library.Handle, threads: int) -> None:
@@ -104,6 +140,7 @@ class Model:
         )
         self.instructions = info.instructions.decode()
         self.makes_vectors = info.task == _library.VECTORS
+        self.writes = info.task == _library.TEXT
 
     def predict(self, inputs: Sequence[str | Mapping[str, str]]) -> list[dict[str, Any]]:
         """The answer to each input, as `mvpctl serve` gives it; docs/serve.md has a table.
@@ -154,6 +191,43 @@ class Model:
             return memoryview(found).cast("B").cast("f", (len(texts), width))
         return np.frombuffer(found, np.float32).reshape(len(texts), width)
 
+    def generate(self, texts: Sequence[str], **parameters: Any) -> list[str]:
+        """What the model writes after each text, one after the other.
+
+        Args:
+            texts: prompts.
+            parameters: see `stream`.
+
+        Raises:
+            DataError: as `stream`.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts must be a list of texts, got one text; give [text]")
+        return ["".join(token.text for token in self.stream(text, **parameters)) for text in texts]
+
+    def stream(self, text: str, *, has_begin: bool = False, **parameters: Any) -> Text:
+        """Begins a text; iterating over it writes it.
+
+        Args:
+            text: the prompt.
+            has_begin: whether the prompt has its begin token already, as that of a chat template; else it gets it.
+            parameters: those of `POST /generate` in docs/serve.md, such as max_new_tokens, temperature and seed, but no
+                beams. Each that is left out or None is that of the artifact's generation_config.json.
+
+        Raises:
+            DataError: there is no such parameter or value here, the prompt is too long, or the model writes no text.
+        """
+        given = {name: value for name, value in parameters.items() if value is not None}
+        try:
+            asked = json.dumps(given).encode()
+        except TypeError as error:
+            raise DataError("parameters", f"must be numbers, texts and flags: {error}") from error
+        prompt = text.encode("utf-8", "replace")
+        try:
+            return Text(self._handle.begin(prompt, asked, self.threads, is_whole=has_begin))
+        except _library.Refused as refused:
+            raise _as_data_error(refused, "text", given) from refused
+
     def close(self) -> None:
         """Frees the model; no call may be running."""
         self._handle.close()
@@ -165,8 +239,10 @@ class Model:
         self.close()
 
 
-def _as_data_error(refused: _library.Refused, field: str) -> Exception:
+def _as_data_error(refused: _library.Refused, field: str, names: Collection[str] = _NAMED) -> Exception:
+    """`names`: of what was given; a text about one begins with its name, and one about the prompt says so."""
     if refused.status == _library.INVALID_ARGUMENT:
-        named, _, rule = str(refused).partition(" ")  # a text about a field begins with its name
-        return DataError(named, rule) if named in _NAMED else DataError(field, str(refused))
+        text = str(refused).removeprefix(_PROMPT)
+        named, _, rule = text.partition(" ")
+        return DataError(named, rule) if named in names else DataError(field, text)
     return MemoryError(str(refused)) if refused.status == _library.OUT_OF_MEMORY else RuntimeError(str(refused))

@@ -26,7 +26,7 @@ extern "C" {
 
 /* The version of this interface. A library of a larger minor version has all that one of a smaller has. */
 #define MVPRUNE_MAJOR 1
-#define MVPRUNE_MINOR 0
+#define MVPRUNE_MINOR 1
 
 typedef enum mvprune_status {
   MVPRUNE_OK = 0,
@@ -43,7 +43,8 @@ typedef enum mvprune_task {
   MVPRUNE_VECTORS = 0,  /* a vector of each text: (examples, hidden size) */
   MVPRUNE_SEQUENCE = 1, /* logits of each text: (examples, labels); one label: a score, as of regression and rerankers */
   MVPRUNE_TOKENS = 2,   /* logits of each token: (tokens, labels) */
-  MVPRUNE_SPANS = 3     /* of each token the logits that an answer starts and ends there: (tokens, 2) */
+  MVPRUNE_SPANS = 3,    /* of each token the logits that an answer starts and ends there: (tokens, 2) */
+  MVPRUNE_TEXT = 4      /* text that follows a prompt: see mvprune_begin */
 } mvprune_task;
 
 typedef enum mvprune_activations {
@@ -127,6 +128,40 @@ typedef struct mvprune_run_options {
   int32_t wants_hidden; /* whether the output has the hidden states too */
 } mvprune_run_options;
 
+/* What a model reads before it writes: a text, or ids. */
+typedef struct mvprune_prompt {
+  size_t size;
+  const char* text;   /* UTF-8, `bytes` of it; null: there are ids */
+  size_t bytes;
+  const int64_t* ids; /* (tokens,); null: there is a text */
+  int64_t tokens;
+  /* A JSON object of settings with the names of transformers: max_new_tokens, min_new_tokens, do_sample, temperature,
+   * top_p, top_k, repetition_penalty, no_repeat_ngram_size, eos_token_id; and `seed`, `stop` (a text or a list: the answer
+   * ends before the first of them), `truncate` (of a prompt that is too long, its first tokens are left out) and
+   * `most_new_tokens` (a bound where max_new_tokens is left out). null: those of the artifact's generation_config.json,
+   * as for each that is left out. */
+  const char* parameters;
+  int32_t threads;  /* at most, the caller's among them; 0: one. They do not change the text. */
+  int32_t is_whole; /* whether the text has its begin token already, as that of a chat template; else it gets it */
+} mvprune_prompt;
+
+typedef enum mvprune_ended {
+  MVPRUNE_GOES_ON = 0,
+  MVPRUNE_STOPPED = 1, /* by the model, or by a text of `stop` */
+  MVPRUNE_FULL = 2     /* it has max_new_tokens tokens, or all of the model's positions */
+} mvprune_ended;
+
+/* A token that was written. */
+typedef struct mvprune_piece {
+  size_t size;
+  int64_t token;    /* its id; -1: the text had ended before */
+  const char* text; /* the characters that are final now, of this token or of some before it; a 0 follows them */
+  size_t bytes;
+  int32_t ended;    /* of mvprune_ended */
+} mvprune_piece;
+
+typedef struct mvprune_writing mvprune_writing;
+
 /* The version of the library, as 1000 * major + minor: at least 1000 * MVPRUNE_MAJOR + MVPRUNE_MINOR of the header. */
 MVPRUNE_API int32_t mvprune_version(void);
 
@@ -141,7 +176,7 @@ MVPRUNE_API mvprune_status mvprune_open(const char* path, const mvprune_open_opt
 MVPRUNE_API mvprune_status mvprune_open_files(const mvprune_file* files, size_t count, const mvprune_open_options* options,
                                               mvprune_model** model, mvprune_error** error);
 
-/* Frees a model. No call of it may be running. Outputs stay. */
+/* Frees a model. No call of it may be running, and no text may be unfinished. Outputs stay. */
 MVPRUNE_API void mvprune_close(mvprune_model* model);
 
 /* Facts of a model. info->size must be set. */
@@ -179,6 +214,21 @@ MVPRUNE_API mvprune_status mvprune_predict(const mvprune_model* model, const cha
 MVPRUNE_API mvprune_status mvprune_encode(const mvprune_model* model, const mvprune_texts* texts,
                                          const mvprune_run_options* options, mvprune_output** output,
                                          mvprune_error** error);
+
+/* Begins a text after a prompt. Many may be written at the same time, each by one thread at a time, and before the model
+ * is closed each must be freed. Fails with MVPRUNE_INVALID_ARGUMENT for a prompt that is too long and not cut, or with
+ * settings that the library does not have. */
+MVPRUNE_API mvprune_status mvprune_begin(const mvprune_model* model, const mvprune_prompt* prompt, mvprune_writing** writing,
+                                         mvprune_error** error);
+
+/* Writes the next token. piece->size must be set; its text lives until the next call. */
+MVPRUNE_API mvprune_status mvprune_next(mvprune_writing* writing, mvprune_piece* piece, mvprune_error** error);
+
+/* How many tokens the prompt has, and how many of it were left out. Each may be null. */
+MVPRUNE_API mvprune_status mvprune_writing_facts(const mvprune_writing* writing, int64_t* prompt_tokens,
+                                                 int64_t* truncated_tokens, mvprune_error** error);
+
+MVPRUNE_API void mvprune_writing_free(mvprune_writing* writing);
 
 /* The JSON of mvprune_predict, which ends with a 0 that is not counted in `bytes`; of other outputs "". It lives as long
  * as the output. */

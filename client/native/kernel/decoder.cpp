@@ -97,6 +97,16 @@ void attend(const float* query, const float* keys, const float* values, const ui
   }
 }
 
+float dot(const float* a, const float* b, int64_t count) {
+  __m512 even = _mm512_setzero_ps(), odd = even;
+  for (int64_t i = 0; i < count; i += 2 * kLanes) {
+    even = _mm512_fmadd_ps(some(a + i, count - i), some(b + i, count - i), even);
+    const int64_t left = count - i - kLanes;
+    if (left > 0) odd = _mm512_fmadd_ps(some(a + i + kLanes, left), some(b + i + kLanes, left), odd);
+  }
+  return _mm512_reduce_add_ps(_mm512_add_ps(even, odd));
+}
+
 inline Vector silu(Vector x) {
   const Vector less = exp(-absolute(x)), sigmoid = select(x < Vector{}, less, splat(1)) / (less + 1.0f);
   return x * sigmoid;
@@ -123,6 +133,6 @@ void activate(Gate activation, const float* gate, float* y, int64_t count) {
 
 }  // namespace
 
-extern const DecoderIsa kDecoderAvx512 = {normalize, rotate, attend, activate};
+extern const DecoderIsa kDecoderAvx512 = {normalize, rotate, attend, activate, dot};
 
 }  // namespace mvprune

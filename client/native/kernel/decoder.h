@@ -71,7 +71,12 @@ struct DecoderIsa {
   void (*attend)(const float* query, const float* keys, const float* values, const uint8_t* kept, int64_t length, int64_t size, float scale, float* scratch, float* context);
   // y = activation(y), or activation(gate) * y.
   void (*activate)(Gate activation, const float* gate, float* y, int64_t count);
+  // The inner product of two arrays.
+  float (*dot)(const float* a, const float* b, int64_t count);
 };
+
+// Of the chosen instruction set. `few` and with it `mvprune_decode` are there on fewer machines.
+const DecoderIsa& decoder_isa();
 
 // A call's product of some tokens; false if a number of x is not finite. `memory` has room for what FewIsa::floats says of
 // kFew tokens.
@@ -80,7 +85,9 @@ bool multiply_few(const FewIsa& isa, const MaskedProduct& product, const float* 
 // The instruction set of few tokens, or null.
 const FewIsa* few();
 
+extern const DecoderIsa kDecoderBaseline;
 #if defined(__x86_64__)
+extern const DecoderIsa kDecoderAvx2;
 extern const DecoderIsa kDecoderAvx512;
 #endif
 

@@ -10,14 +10,6 @@
 namespace mvprune {
 namespace {
 
-const DecoderIsa& decoder_isa() {
-#if defined(__x86_64__)
-  return kDecoderAvx512;
-#else
-  __builtin_unreachable();  // few() is null
-#endif
-}
-
 // The vectors of the heads of all texts.
 struct Strided {
   float* first;
@@ -183,6 +175,15 @@ struct Needed {
 };
 
 }  // namespace
+
+const DecoderIsa& decoder_isa() {
+#if defined(__x86_64__)
+  if (few()) return kDecoderAvx512;
+  if (__atomic_load_n(&dots, __ATOMIC_RELAXED)->lanes > kBaselineDots.lanes) return kDecoderAvx2;
+#endif
+  return kDecoderBaseline;
+}
+
 }  // namespace mvprune
 
 using namespace mvprune;

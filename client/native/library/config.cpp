@@ -4,15 +4,12 @@
 #include <string_view>
 
 #include "artifact.h"
+#include "fields.h"
 
 namespace mvprune {
 namespace {
 
-constexpr int64_t kMostLayers = 1000, kMostFeatures = 1 << 20, kMostLabels = 1 << 20, kMostPositions = 1 << 24;
-
-Error wrong(const std::string& text) { return {"config.json: " + text}; }
-
-Error unsupported(const std::string& text) { return {"config.json: " + text, Code::kUnsupported}; }
+constexpr int64_t kMostLabels = 1 << 20;
 
 struct Family {
   std::string_view name, prefix;
@@ -40,37 +37,6 @@ constexpr Ending kEndings[] = {
     {"ForTokenClassification", Task::kTokens},
     {"ForQuestionAnswering", Task::kSpans},
 };
-
-const Json* member(const Json& json, std::string_view name) {
-  const Json* found = json.find(name);
-  return found && !found->is_null() ? found : nullptr;
-}
-
-// A whole number from `least` to `most`; `otherwise` if there is none of that name.
-Result<int64_t> whole(const Json& json, std::string_view name, int64_t least, int64_t most, std::optional<int64_t> otherwise = std::nullopt) {
-  const Json* found = member(json, name);
-  if (!found && otherwise) return *otherwise;
-  const auto number = found ? found->whole() : std::nullopt;
-  if (!number || *number < least || *number > most) {
-    return wrong(std::string(name) + " must be a whole number from " + std::to_string(least) + " to " + std::to_string(most));
-  }
-  return *number;
-}
-
-std::string text(const Json& json, std::string_view name, std::string_view otherwise) {
-  const Json* found = member(json, name);
-  return std::string(found && found->text() ? *found->text() : otherwise);
-}
-
-bool flag(const Json& json, std::string_view name, bool otherwise) {
-  const Json* found = member(json, name);
-  return found && found->boolean() ? *found->boolean() : otherwise;
-}
-
-double number(const Json& json, std::string_view name, double otherwise) {
-  const Json* found = member(json, name);
-  return found ? found->number().value_or(otherwise) : otherwise;
-}
 
 std::optional<Activation> activation_of(std::string_view name) {
   if (name == "gelu" || name == "gelu_python") return Activation::gelu;

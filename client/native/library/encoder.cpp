@@ -41,7 +41,7 @@ Result<std::vector<float>> optional_vector(const Weights& weights, const std::st
 
 }  // namespace
 
-Result<Affine> read_affine(const Weights& weights, const std::string& name, int64_t rows, int64_t columns, bool rounds) {
+Result<AffineWeights> read_affine(const Weights& weights, const std::string& name, int64_t rows, int64_t columns, bool rounds) {
   const Shape wanted = {rows, columns};
   const Shape* shape = weights.shape(name + ".weight");
   if (!shape || *shape != wanted) return Error{"config.json: the model that it describes needs the tensor " + name + ".weight of shape " + shown(wanted)};
@@ -49,7 +49,7 @@ Result<Affine> read_affine(const Weights& weights, const std::string& name, int6
   if (!elements) return elements.error();
   Result<std::vector<float>> bias = optional_vector(weights, name + ".bias", rows);
   if (!bias) return bias.error();
-  return Affine{rounds ? laid_out_for_bytes(*elements) : laid_out(*elements), std::move(*bias)};
+  return AffineWeights{rounds ? laid_out_for_bytes(*elements) : laid_out(*elements), std::move(*bias)};
 }
 
 Result<NormWeights> read_norm(const Weights& weights, const std::string& name, int64_t features, float epsilon) {
@@ -159,7 +159,7 @@ Fault Encoder::read_block(const Weights& weights, int64_t number, bool rounds) {
   Block& block = blocks_[static_cast<size_t>(number)];
   block.heads = attended / size;
   struct Wanted {
-    Affine* place;
+    AffineWeights* place;
     const char* name;
     int64_t rows, columns;
   };
@@ -179,7 +179,7 @@ Fault Encoder::read_block(const Weights& weights, int64_t number, bool rounds) {
     }
   }
   for (const Wanted& one : wanted) {
-    Result<Affine> affine = read_affine(weights, path + one.name, one.rows, one.columns, rounds);
+    Result<AffineWeights> affine = read_affine(weights, path + one.name, one.rows, one.columns, rounds);
     if (!affine) return affine.error();
     *one.place = std::move(*affine);
   }

@@ -12,7 +12,7 @@
 namespace mvprune {
 
 // x Wᵀ + bias.
-struct Affine {
+struct AffineWeights {
   std::unique_ptr<LaidOut> weight;
   std::vector<float> bias;  // empty: none
 
@@ -33,7 +33,7 @@ struct NormWeights {
 };
 
 // Reads a matrix of that shape with its bias, if there is one. `rounds`: for activations in int8.
-Result<Affine> read_affine(const Weights& weights, const std::string& name, int64_t rows, int64_t columns, bool rounds);
+Result<AffineWeights> read_affine(const Weights& weights, const std::string& name, int64_t rows, int64_t columns, bool rounds);
 
 // A normalization of so many features.
 Result<NormWeights> read_norm(const Weights& weights, const std::string& name, int64_t features, float epsilon);
@@ -72,9 +72,9 @@ class Encoder {
   enum class Given { kWords, kTypes, kPositions };
 
   struct Block {
-    Affine query, key, value, out, up, down;
+    AffineWeights query, key, value, out, up, down;
     NormWeights attention_norm, output_norm;
-    Affine key_places, query_places;  // of DeBERTa, where a layer has its own
+    AffineWeights key_places, query_places;  // of DeBERTa, where a layer has its own
     int64_t heads = 0;
   };
 

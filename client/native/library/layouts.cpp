@@ -1,18 +1,14 @@
 #include "layouts.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
+
+#include "rounding.h"
 
 namespace mvprune {
 namespace {
 
 constexpr int64_t kBlocks[] = {128, 256, 512, 1024};
 constexpr int64_t kRun = 10;       // non-zeros of a row in a block, on average, at least
-constexpr double kFilled = 0.55;   // from this fraction of filled quads on, all of them are stored
-constexpr float kSmallestScale = 0x1p-126f;
-constexpr float kSteps[] = {7, 11, 15, 23, 31, 47, 63, 95, 127};
 constexpr int32_t kZero = 128;     // a byte of an activation that is zero
 
 int64_t blocks_of(int64_t columns, int64_t block) { return std::max<int64_t>(1, (columns + block - 1) / block); }
@@ -20,73 +16,6 @@ int64_t blocks_of(int64_t columns, int64_t block) { return std::max<int64_t>(1, 
 int64_t filled_up(int64_t rows) { return (rows + kTogether - 1) / kTogether * kTogether; }
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
-
-// The nearest bfloat16 number, ties to even.
-float rounded(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000u;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-float largest(const float* values, size_t count) {
-  float found = 0;
-  for (size_t i = 0; i < count; ++i) found = std::max(found, std::fabs(values[i]));
-  return found;
-}
-
-int floor_half(int number) { return number >= 0 ? number / 2 : -((1 - number) / 2); }
-
-// The exponent of the largest power of 4 up to a ratio.
-int powers_of_4(double ratio) {
-  int exponent;
-  std::frexp(ratio, &exponent);
-  return floor_half(exponent - 1);
-}
-
-// The scale of the largest magnitude of a sparse matrix; 0 where it is too small.
-float unit_of(const std::vector<float>& values) {
-  const float most = largest(values.data(), values.size()) / 127.0f;
-  return most >= kSmallestScale && most < std::numeric_limits<float>::infinity() ? rounded(most) : 0.0f;
-}
-
-// The smallest of unit, unit / 4, unit / 16, … that is not below a factor.
-float shared(float factor, float unit) {
-  if (!unit || !(factor > 0)) return 0;
-  const int most = powers_of_4(static_cast<double>(unit) / kSmallestScale);
-  const int steps = std::clamp(powers_of_4(static_cast<double>(unit) / factor), 0, most);
-  return std::ldexp(unit, -2 * steps);
-}
-
-float scale_of(float factor) { return factor < kSmallestScale ? 0.0f : rounded(factor); }
-
-// The fewest steps with which none of a row's numbers is rounded, else 127.
-float fewest_steps(const float* values, size_t count, float most) {
-  for (const float steps : kSteps) {
-    const float scale = rounded(most / steps);
-    if (!(most / steps >= kSmallestScale) || scale * steps != most) continue;
-    if (std::all_of(values, values + count, [&](float value) { return std::nearbyint(value / scale) * scale == value; })) return steps;
-  }
-  return 127;
-}
-
-int8_t quantized(float value, float scale) {
-  if (!scale) return 0;
-  return static_cast<int8_t>(std::clamp(std::nearbyint(value / scale), -127.0f, 127.0f));
-}
-
-// Calls each(row, first, last) for the elements of each row.
-template <typename Each>
-void for_rows(const Elements& elements, Each each) {
-  size_t first = 0;
-  for (int64_t row = 0; row < elements.rows; ++row) {
-    size_t last = first;
-    while (last < elements.positions.size() && elements.positions[last] / elements.columns == row) ++last;
-    each(row, first, last);
-    first = last;
-  }
-}
 
 }  // namespace
 
@@ -133,22 +62,19 @@ void LaidOut::point(Values kind, int64_t columns, int64_t block) {
 
 void LaidOut::make_quads(const Elements& elements) {
   const int64_t across = (elements.columns + 3) / 4;
-  const float unit = unit_of(elements.values);
-  scales_.resize(at(elements.rows));
+  RoundedRows rounded = rounded_rows(elements, true);
+  scales_ = std::move(rounded.scales);
   std::vector<int64_t> quads;
   std::vector<int8_t> numbers;
-  for_rows(elements, [&](int64_t row, size_t first, size_t last) {
-    const float most = largest(elements.values.data() + first, last - first);
-    const float scale = scales_[at(row)] = scale_of(shared(most / 127.0f, unit));
-    for (size_t i = first; i < last; ++i) {
-      const int64_t column = elements.positions[i] % elements.columns, quad = row * across + column / 4;
-      if (quads.empty() || quads.back() != quad) {
-        quads.push_back(quad);
-        numbers.resize(numbers.size() + 4);
-      }
-      numbers[numbers.size() - 4 + at(column % 4)] = quantized(elements.values[i], scale);
+  for (size_t i = 0; i < elements.positions.size(); ++i) {
+    const int64_t row = elements.positions[i] / elements.columns, column = elements.positions[i] % elements.columns;
+    const int64_t quad = row * across + column / 4;
+    if (quads.empty() || quads.back() != quad) {
+      quads.push_back(quad);
+      numbers.resize(numbers.size() + 4);
     }
-  });
+    numbers[numbers.size() - 4 + at(column % 4)] = rounded.numbers[i];
+  }
   lay_out(elements.rows, std::max<int64_t>(across, 1), kQuadBlock / 4, quads);
   numbers_.reserve(numbers.size());
   for (const int64_t i : stored_) numbers_.insert(numbers_.end(), &numbers[at(4 * i)], &numbers[at(4 * i)] + 4);
@@ -162,15 +88,11 @@ void LaidOut::make_quads(const Elements& elements) {
 void LaidOut::make_full(const Elements& elements) {
   const int64_t height = filled_up(elements.rows), width = (elements.columns + 3) / 4 * 4;
   std::vector<int8_t> whole(at(height * width));
-  scales_.resize(at(elements.rows));
-  for_rows(elements, [&](int64_t row, size_t first, size_t last) {
-    const float* values = elements.values.data() + first;
-    const float most = largest(values, last - first);
-    const float scale = scales_[at(row)] = scale_of(most / fewest_steps(values, last - first, most));
-    for (size_t i = first; i < last; ++i) {
-      whole[at(row * width + elements.positions[i] % elements.columns)] = quantized(elements.values[i], scale);
-    }
-  });
+  RoundedRows rounded = rounded_rows(elements, false);
+  scales_ = std::move(rounded.scales);
+  for (size_t i = 0; i < elements.positions.size(); ++i) {
+    whole[at(elements.positions[i] / elements.columns * width + elements.positions[i] % elements.columns)] = rounded.numbers[i];
+  }
   numbers_.reserve(whole.size());
   for (int64_t top = 0; top < elements.rows; top += kBand) {
     const int64_t end = std::min(height, top + kBand);

@@ -33,7 +33,7 @@ void take_most(const float* states, const Ids& ids, int64_t first, int64_t lengt
   }
 }
 
-Result<std::vector<float>> product_of(const Affine& affine, Activation activation, const std::vector<float>& x, int64_t rows, int32_t threads) {
+Result<std::vector<float>> product_of(const AffineWeights& affine, Activation activation, const std::vector<float>& x, int64_t rows, int32_t threads) {
   std::vector<float> y(static_cast<size_t>(rows * affine.weight->rows()));
   const Product product = affine.product(activation, y.data());
   if (const int status = mvprune_linear(&product, x.data(), rows, threads)) return call_error(status);
@@ -90,7 +90,7 @@ Fault Model::read_head(const Weights& weights) {
   if (is_sequence && !is_modern) dense = has_own ? "classifier.dense" : body == Body::kDeberta ? "pooler.dense" : config_.prefix + "pooler.dense";
   has_tanh_ = !is_modern && body != Body::kDeberta;
   if (!dense.empty()) {
-    Result<Affine> affine = read_affine(weights, dense, hidden, hidden, false);
+    Result<AffineWeights> affine = read_affine(weights, dense, hidden, hidden, false);
     if (!affine) return affine.error();
     dense_ = std::move(*affine);
   }
@@ -104,7 +104,7 @@ Fault Model::read_head(const Weights& weights) {
   const Shape* shape = weights.shape(out + ".weight");
   const int64_t count = shape && !shape->empty() ? shape->front() : 0;
   if (count < 1 || (is_spans && count != 2)) return Error{"config.json: the model that it describes needs the tensor " + out + ".weight"};
-  Result<Affine> affine = read_affine(weights, out, count, hidden, false);
+  Result<AffineWeights> affine = read_affine(weights, out, count, hidden, false);
   if (!affine) return affine.error();
   out_ = std::move(*affine);
   for (int64_t i = 0; i < count && !is_spans; ++i) {

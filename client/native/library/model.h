@@ -47,7 +47,7 @@ class Model {
   Config config_{};
   std::unique_ptr<Encoder> encoder_;
   // The head: out(norm(activation(dense(x)))), of which only `out` is always there; none of a model of vectors.
-  Affine dense_, out_;
+  AffineWeights dense_, out_;
   NormWeights norm_;
   bool has_tanh_ = false;  // in place of the activation
   std::vector<std::string> labels_;

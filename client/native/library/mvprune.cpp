@@ -1,50 +1,12 @@
-// The exported functions: checks of what callers give, and errors of every kind as a status and a text.
-#include "../include/mvprune.h"
+// The exported functions: checks of what callers give.
+#include "interface.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <new>
-#include <stdexcept>
-#include <string>
 
-#include "../answers/answers.h"
 #include "kernel_calls.h"
-#include "model.h"
 
-struct mvprune_model {
-  std::unique_ptr<mvprune::Model> model;
-  // Without answers to texts, the reason.
-  mvprune::Result<mvprune::answers::Answers> answers;
-  std::string facts;
-};
+namespace mvprune {
 
-struct mvprune_output {
-  mvprune::Answer answer;
-  mvprune::TokenizedTexts tokens;  // empty of ids that the caller gave
-  std::string text;
-};
-
-struct mvprune_error {
-  mvprune_status status;
-  std::string text;
-};
-
-namespace {
-
-using mvprune::answers::Answers;
-using mvprune::Code;
-using mvprune::Error;
-using mvprune::Fault;
-using mvprune::Ids;
-using mvprune::Model;
-using mvprune::Result;
-
-constexpr int64_t kMostTokens = int64_t{1} << 31;
-constexpr int32_t kMostThreads = 1024;
-
-// What is given where there is no memory for an error. Their texts are short enough to need none.
 mvprune_error no_memory{MVPRUNE_OUT_OF_MEMORY, "no memory"};
 mvprune_error fault_of_ours{MVPRUNE_INTERNAL, "internal fault"};
 
@@ -64,41 +26,26 @@ mvprune_status give(mvprune_status status, const std::string& text, mvprune_erro
   return status;
 }
 
-// Calls what may fail or throw. Only memory is a reason to throw, so anything else is a fault of the library.
-template <typename Call>
-mvprune_status guarded(mvprune_error** error, Call call) noexcept {
-  if (error) *error = nullptr;
-#if defined(__cpp_exceptions)
-  try {
-#endif
-    const Fault fault = call();
-    return fault ? give(status_of(fault->code), fault->text, error) : MVPRUNE_OK;
-#if defined(__cpp_exceptions)
-  } catch (const std::bad_alloc&) {
-    if (error) *error = &no_memory;
-    return MVPRUNE_OUT_OF_MEMORY;
-  } catch (const std::length_error&) {  // of a vector that no machine has memory for
-    if (error) *error = &no_memory;
-    return MVPRUNE_OUT_OF_MEMORY;
-  } catch (...) {
-    if (error) *error = &fault_of_ours;
-    return MVPRUNE_INTERNAL;
-  }
-#endif
-}
-
-Error argument(const std::string& text) { return {text, Code::kArgument}; }
-
-// Copies the fields that the caller's version of a struct has.
-template <typename Struct>
-Fault read_struct(const Struct* given, const char* name, Struct& found) {
-  found = Struct{};
-  if (!given) return std::nullopt;
-  const size_t size = given->size;
-  if (size < sizeof(size_t) || size > 1 << 16) return argument(std::string(name) + ": size must be set, by MVPRUNE_INIT");
-  std::memcpy(static_cast<void*>(&found), given, std::min(size, sizeof(Struct)));
+Fault read_run_options(const mvprune_run_options* given, mvprune_run_options& found) {
+  if (Fault fault = read_struct(given, "options", found)) return fault;
+  if (found.threads < 0 || found.threads > kMostThreads) return argument("threads must be from 0 to 1024, got " + std::to_string(found.threads));
+  if (!found.threads) found.threads = 1;
   return std::nullopt;
 }
+
+Result<const Model*> answering(const mvprune_model& model) {
+  if (!model.model) return argument("the model writes text: call mvprune_begin");
+  return static_cast<const Model*>(model.model.get());
+}
+
+}  // namespace mvprune
+
+using namespace mvprune;
+using mvprune::answers::Answers;
+
+namespace {
+
+constexpr int64_t kMostTokens = int64_t{1} << 31;
 
 Fault open_model(const mvprune::Source& source, const mvprune_open_options* options, mvprune_model** model) {
   mvprune_open_options chosen;
@@ -106,7 +53,20 @@ Fault open_model(const mvprune::Source& source, const mvprune_open_options* opti
   if (chosen.activations < MVPRUNE_ACTIVATIONS_AS_STORED || chosen.activations > MVPRUNE_ACTIVATIONS_INT8) {
     return argument("activations must be one of mvprune_activations, got " + std::to_string(chosen.activations));
   }
-  Result<std::unique_ptr<Model>> opened = Model::open(source, static_cast<mvprune::Activations>(chosen.activations));
+  const auto activations = static_cast<Activations>(chosen.activations);
+  const auto artifact = Artifact::open(source);
+  if (!artifact) return artifact.error();
+  const auto config = artifact->read_json("config.json");
+  if (!config) return config.error();
+  if (DecoderConfig::is_one(*config)) {
+    auto writer = Writer::open(*artifact, *config, activations);
+    if (!writer) return writer.error();
+    if (chosen.hypotheses) return argument("hypotheses must be null: the model writes text");
+    std::string facts = (*writer)->facts();
+    *model = new mvprune_model{nullptr, std::move(*writer), argument("the model writes text: call mvprune_begin"), std::move(facts)};
+    return std::nullopt;
+  }
+  Result<std::unique_ptr<Model>> opened = Model::open(source, activations);
   if (!opened) return opened.error();
   mvprune::Json hypotheses;
   if (chosen.hypotheses) {
@@ -114,12 +74,10 @@ Fault open_model(const mvprune::Source& source, const mvprune_open_options* opti
     if (!read) return argument("hypotheses must be JSON: " + read.error().text);
     hypotheses = std::move(*read);
   }
-  const auto artifact = mvprune::Artifact::open(source);
-  if (!artifact) return artifact.error();
   auto answers = Answers::open(*artifact, **opened, hypotheses);
   // What was asked for cannot be left out.
   if (!answers && chosen.hypotheses) return answers.error();
-  auto made = std::make_unique<mvprune_model>(mvprune_model{std::move(*opened), std::move(answers), ""});
+  auto made = std::make_unique<mvprune_model>(mvprune_model{std::move(*opened), nullptr, std::move(answers), ""});
   if (made->answers) made->facts = made->answers->facts();
   *model = made.release();
   return std::nullopt;
@@ -137,13 +95,6 @@ Fault check_inputs(const mvprune_inputs& given, Ids& ids) {
   }
   if (sum != given.tokens) return argument("inputs: lengths must add up to tokens");
   ids = {given.ids, given.types, given.mask, given.lengths, given.examples, given.tokens};
-  return std::nullopt;
-}
-
-Fault read_run_options(const mvprune_run_options* given, mvprune_run_options& found) {
-  if (Fault fault = read_struct(given, "options", found)) return fault;
-  if (found.threads < 0 || found.threads > kMostThreads) return argument("threads must be from 0 to 1024, got " + std::to_string(found.threads));
-  if (!found.threads) found.threads = 1;
   return std::nullopt;
 }
 
@@ -181,8 +132,18 @@ mvprune_status mvprune_get_info(const mvprune_model* model, mvprune_info* info, 
     mvprune_info found;
     if (!model || !info) return argument("model and info must not be null");
     if (Fault fault = read_struct(info, "info", found)) return fault;
-    const Model& own = *model->model;
     const size_t size = std::min(info->size, sizeof(found));
+    if (const Writer* writer = model->writer.get()) {
+      found.task = MVPRUNE_TEXT;
+      found.activations = writer->rounds() ? MVPRUNE_ACTIVATIONS_INT8 : MVPRUNE_ACTIVATIONS_FP32;
+      found.hidden_size = writer->hidden();
+      found.max_length = writer->decoder().longest();
+      found.density = writer->density();
+      found.instructions = instruction_set();
+      std::memcpy(static_cast<void*>(info), &found, size);
+      return std::nullopt;
+    }
+    const Model& own = *model->model;
     found.task = static_cast<int32_t>(own.config().task);
     found.activations = own.rounds() ? MVPRUNE_ACTIVATIONS_INT8 : MVPRUNE_ACTIVATIONS_FP32;
     found.labels = static_cast<int64_t>(own.labels().size());
@@ -197,7 +158,7 @@ mvprune_status mvprune_get_info(const mvprune_model* model, mvprune_info* info, 
 }
 
 const char* mvprune_label(const mvprune_model* model, int64_t label) {
-  if (!model || label < 0 || label >= static_cast<int64_t>(model->model->labels().size())) return nullptr;
+  if (!model || !model->model || label < 0 || label >= static_cast<int64_t>(model->model->labels().size())) return nullptr;
   return model->model->labels()[static_cast<size_t>(label)].c_str();
 }
 
@@ -211,7 +172,9 @@ mvprune_status mvprune_run(const mvprune_model* model, const mvprune_inputs* inp
     if (Fault fault = read_struct(inputs, "inputs", given)) return fault;
     if (Fault fault = check_inputs(given, ids)) return fault;
     if (Fault fault = read_run_options(options, chosen)) return fault;
-    Result<mvprune::Answer> answer = model->model->run(ids, chosen.threads, chosen.wants_hidden != 0);
+    const auto own = answering(*model);
+    if (!own) return own.error();
+    Result<mvprune::Answer> answer = (*own)->run(ids, chosen.threads, chosen.wants_hidden != 0);
     if (!answer) return answer.error();
     *output = new mvprune_output{std::move(*answer), {}, ""};
     return std::nullopt;
@@ -227,16 +190,18 @@ mvprune_status mvprune_run_texts(const mvprune_model* model, const mvprune_texts
     if (Fault fault = read_struct(texts, "texts", given)) return fault;
     if (Fault fault = read_run_options(options, chosen)) return fault;
     if (!given.texts || given.count < 1 || given.count > kMostTokens) return argument("texts: there must be at least one text");
+    const auto own = answering(*model);
+    if (!own) return own.error();
     auto made = std::make_unique<mvprune_output>();
     mvprune::TokenizedTexts& tokens = made->tokens;
     for (int64_t i = 0; i < given.count; ++i) {
       if (!given.texts[i]) return argument("texts: a text must not be null");
       const char* pair = given.pairs ? given.pairs[i] : nullptr;
-      if (Fault fault = model->model->texts().add(given.texts[i], pair, given.prompt_name, tokens)) return fault;
+      if (Fault fault = (*own)->texts().add(given.texts[i], pair, given.prompt_name, tokens)) return fault;
     }
     const auto total = static_cast<int64_t>(tokens.ids.size());
     const Ids ids = {tokens.ids.data(), tokens.types.data(), nullptr, tokens.lengths.data(), given.count, total};
-    Result<mvprune::Answer> answer = model->model->run(ids, chosen.threads, chosen.wants_hidden != 0);
+    Result<mvprune::Answer> answer = (*own)->run(ids, chosen.threads, chosen.wants_hidden != 0);
     if (!answer) return answer.error();
     made->answer = std::move(*answer);
     *output = made.release();
@@ -269,7 +234,8 @@ mvprune_status mvprune_describe(const mvprune_model* model, const char** facts, 
   if (facts) *facts = nullptr;
   return guarded(error, [&]() -> Fault {
     if (!model || !facts) return argument("model and facts must not be null");
-    if (!model->answers) return model->answers.error();
+    if (!model->writer && !model->answers) return model->answers.error();
+    if (model->writer && !model->writer->tokenizer()) return model->writer->why_no_tokenizer();
     *facts = model->facts.c_str();
     return std::nullopt;
   });
@@ -281,10 +247,11 @@ mvprune_status mvprune_predict(const mvprune_model* model, const char* inputs, s
     if (!model || !inputs || !output) return argument("model, inputs and output must not be null");
     mvprune_run_options chosen;
     if (Fault fault = read_run_options(options, chosen)) return fault;
-    if (!model->answers) return model->answers.error();
+    if (!model->writer && !model->answers) return model->answers.error();
     const auto given = mvprune::Json::parse({inputs, bytes});
     if (!given) return argument("inputs must be JSON: " + given.error().text);
-    auto text = model->answers->answer(*given, {*model->model, chosen.threads});
+    auto text = model->writer ? written_answers(*model->writer, *given, chosen.threads)
+                              : model->answers->answer(*given, {*model->model, chosen.threads});
     if (!text) return text.error();
     *output = new mvprune_output{{}, {}, std::move(*text)};
     return std::nullopt;

@@ -103,7 +103,7 @@ Fault Encoder::make_disentangled(Placed& made, int32_t threads) const {
   for (const Block& block : blocks_) {
     std::vector<float> most(at(2 * config_.heads));
     const bool shares = config_.shares_projections;
-    const Affine* projections[] = {shares ? &block.key : &block.key_places, shares ? &block.query : &block.query_places};
+    const AffineWeights* projections[] = {shares ? &block.key : &block.key_places, shares ? &block.query : &block.query_places};
     for (int64_t which = 0; which < 2; ++which) {
       const Product product = projections[which]->product(Activation::none, projected.data());
       if (const int status = mvprune_linear(&product, embeddings.data(), rows, threads)) return call_error(status);

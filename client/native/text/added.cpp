@@ -14,8 +14,9 @@ Result<AddedTokens> AddedTokens::read(const Json& json, const std::function<void
     Settings settings(item, "added token");
     const int64_t id = item.find("id") ? item.find("id")->whole().value_or(-1) : -1;
     AddedToken token{settings.text("content", ""), {}, static_cast<int32_t>(id), settings.flag("single_word", false),
-                     settings.flag("lstrip", false), settings.flag("rstrip", false), false};
-    token.normalized = settings.flag("normalized", !settings.flag("special", false));
+                     settings.flag("lstrip", false), settings.flag("rstrip", false), false,
+                     settings.flag("special", false)};
+    token.normalized = settings.flag("normalized", !token.special);
     if (settings.wrong() || id < 0 || id > INT32_MAX || token.text.empty()) {
       return Error{"tokenizer.json: an added token must have an id, a content and flags"};
     }

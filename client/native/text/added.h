@@ -13,7 +13,7 @@ struct AddedToken {
   std::string text;
   Chars content;  // as it is looked for
   int32_t id;
-  bool single_word, left, right, normalized;
+  bool single_word, left, right, normalized, special;
 };
 
 class AddedTokens {

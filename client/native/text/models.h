@@ -26,6 +26,8 @@ class Vocabulary {
   // -1: there is none.
   int32_t find(std::string_view text) const;
 
+  const std::vector<Entry>& all() const { return entries_; }
+
   // Calls found(length, id) for every token that begins the text, the shortest first.
   template <typename Found>
   void prefixes(std::string_view text, Found found) const;

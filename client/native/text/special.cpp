@@ -108,6 +108,12 @@ int64_t SpecialTokens::count(bool two) const {
   return std::count_if(parts.begin(), parts.end(), [](const Part& part) { return part.text < 0; });
 }
 
+std::vector<int32_t> SpecialTokens::before() const {
+  std::vector<int32_t> ids;
+  for (auto part = one_.begin(); part != one_.end() && part->text < 0; ++part) ids.push_back(part->id);
+  return ids;
+}
+
 void SpecialTokens::trim(TextTokens& tokens) const {
   for (const bool prefix : trims_) {
     for (size_t i = 0; i < tokens.size(); ++i) {

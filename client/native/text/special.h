@@ -27,6 +27,9 @@ class SpecialTokens {
   // Special tokens that one text, or two, are given.
   int64_t count(bool two) const;
 
+  // The special tokens in front of one text.
+  std::vector<int32_t> before() const;
+
   // Puts together what a model takes.
   Encoding assemble(TextTokens first, std::optional<TextTokens> second, bool special) const;
 

@@ -1,8 +1,10 @@
 #include "tokenizer.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "added.h"
+#include "decoders.h"
 #include "models.h"
 #include "normalizers.h"
 #include "pieces.h"
@@ -16,6 +18,9 @@ struct TextTokenizer {
   PreTokenizer cut;
   std::unique_ptr<TokenModel> model;
   SpecialTokens special;
+  Result<TextDecoder> decode;
+  bool is_bpe = false;
+  std::unordered_map<int32_t, const std::string*> texts;  // of ids; null: a special token
 
   TextTokens tokens(std::string_view text) const {
     Pieces pieces{{to_chars(text)}};
@@ -91,9 +96,10 @@ Result<Tokenizer> Tokenizer::open(std::string_view tokenizer_json) {
   if (!model) return model.error();
   auto special = SpecialTokens::read(of("post_processor"));
   if (!special) return special.error();
-  auto parts = std::make_unique<TextTokenizer>();
-  *parts = {std::move(*normalize), std::move(*added), std::move(*cut), std::move(*model), std::move(*special)};
-  return Tokenizer(std::move(parts));
+  const Json* kind = of("model").find("type");
+  TextTokenizer parts{std::move(*normalize), std::move(*added), std::move(*cut), std::move(*model), std::move(*special),
+                      read_decoder(of("decoder")), kind && kind->text() && *kind->text() == "BPE", {}};
+  return Tokenizer(std::make_unique<TextTokenizer>(std::move(parts)));
 }
 
 Result<std::vector<Encoding>> Tokenizer::encode(std::string_view first, std::optional<std::string_view> second,
@@ -150,6 +156,28 @@ std::optional<int32_t> Tokenizer::id(std::string_view token) const {
   }
   const int32_t id = parts_->model->vocabulary().find(token);
   return id < 0 ? std::nullopt : std::optional<int32_t>(id);
+}
+
+std::vector<int32_t> Tokenizer::before() const { return parts_->special.before(); }
+
+Fault Tokenizer::enable_decoding() {
+  if (!parts_->decode) return parts_->decode.error();
+  for (const Vocabulary::Entry& entry : parts_->model->vocabulary().all()) parts_->texts[entry.id] = &entry.text;
+  for (const AddedToken& added : parts_->added.all()) parts_->texts[added.id] = added.special ? nullptr : &added.text;
+  return std::nullopt;
+}
+
+std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool removes_blanks) const {
+  TokenTexts tokens;
+  for (const int32_t id : ids) {
+    const auto found = parts_->texts.find(id);
+    if (found != parts_->texts.end() && found->second) tokens.push_back(*found->second);
+  }
+  (*parts_->decode)(tokens);
+  std::string text;
+  for (const std::string& token : tokens) text += token;
+  if (removes_blanks && !parts_->is_bpe) remove_blanks(text);
+  return text;
 }
 
 }  // namespace mvprune

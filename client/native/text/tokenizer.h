@@ -1,4 +1,4 @@
-// Texts to ids, as Hugging Face's `tokenizers` makes them from tokenizer.json.
+// Texts to ids and back, as Hugging Face's `tokenizers` makes them from tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +54,16 @@ class Tokenizer {
 
   // None: the vocabulary and the added tokens have no such token.
   std::optional<int32_t> id(std::string_view token) const;
+
+  // The special tokens in front of one text.
+  std::vector<int32_t> before() const;
+
+  // Prepares `decode`. Fails, if the library does not know the decoder.
+  Fault enable_decoding();
+
+  // The text that tokens write, without special ones; ids that there are not write nothing. Not before the other.
+  // `removes_blanks`: those before punctuation, but of BPE's vocabularies, which have their blanks in the tokens.
+  std::string decode(const std::vector<int32_t>& ids, bool removes_blanks) const;
 
  private:
   explicit Tokenizer(std::unique_ptr<TextTokenizer> parts);

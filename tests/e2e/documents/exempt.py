@@ -44,6 +44,7 @@ EXEMPT: tuple[Exempt, ...] = (
     *_all("docs/install.md", PYPI, "pip ", "python3 -m venv", "server/bin/pip", "worker/bin/pip"),
     *_all("docs/push.md", PYPI, "pip "),
     *_all("docs/push.md", HUB, "mvpctl push JOB --to hub ", "mvpctl push out/ --to hub ", "commit = "),
+    Exempt("docs/infer.md", 'model = mvprune.infer.load("gpt2-out/")', "tests/unit/infer/test_generate.py runs it"),
     *_all("docs/mcp.md", PYPI, "pip "),
     *_all("docs/console.md", PYPI, "pip "),
     *_all("docs/console.md", "tests/unit/console runs it", "mvpctl console", "mvprune-console"),

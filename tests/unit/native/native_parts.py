@@ -73,4 +73,6 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     library.test_tokenizer_id.restype = ctypes.c_int64
     library.test_encode.argtypes = [ctypes.c_void_p, text, size, text, size, ctypes.POINTER(ctypes.c_int64)]
     library.test_encode.restype = text
+    library.test_decode.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), size, ctypes.c_bool]
+    library.test_decode.restype = text
     return library

@@ -128,4 +128,14 @@ const char* test_encode(const mvprune::Tokenizer* tokenizer, const char* first, 
   shown += "]";
   return shown.c_str();
 }
+
+// The text of ids, or "!" and the error.
+const char* test_decode(mvprune::Tokenizer* tokenizer, const int32_t* ids, size_t count, bool removes_blanks) {
+  if (const auto fault = tokenizer->enable_decoding()) {
+    shown = "!" + fault->text;
+  } else {
+    shown = tokenizer->decode({ids, ids + count}, removes_blanks);
+  }
+  return shown.c_str();
+}
 }

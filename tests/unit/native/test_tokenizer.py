@@ -12,11 +12,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.native.native_parts import parts
 from tests.unit.native.tokenizers_made import MADE, bert, charsmap, made
-from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 Row = tuple[int, int, int, int, int]
 
@@ -47,6 +48,10 @@ class Native:
     def id(self, token: str) -> int:
         found: int = parts().test_tokenizer_id(self._address, token.encode())
         return found
+
+    def decode(self, ids: list[int], removes_blanks: bool = False) -> str:
+        text: bytes = parts().test_decode(self._address, (ctypes.c_int32 * len(ids))(*ids), len(ids), removes_blanks)
+        return text.decode()
 
     def encode(self, first: str | bytes, second: str | None = None, options: Options | None = None) -> list[list[Row]]:
         raw = first.encode() if isinstance(first, str) else first
@@ -270,3 +275,63 @@ def test_changed_maps_of_characters_are_refused_or_used(changes: list[tuple[int,
         used = Native(_with_map(bytes(changed)))
         for text in TEXTS:
             used.encode(text)
+
+
+_DECODERS = {
+    "none": None,
+    "bytes": decoders.ByteLevel(),
+    "words": decoders.WordPiece(),
+    "words as they are": decoders.WordPiece("d", cleanup=False),
+    "blanks": decoders.Metaspace(),
+    "blanks of sentencepiece": decoders.Metaspace("\u2581", "never"),
+    "bytes of sentencepiece": decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    ),
+}
+_VOCABULARY = [
+    "a",
+    "##b",
+    "\u2581c",
+    "d\u2581\u2581e",
+    "<0xF0>",
+    "<0x9F>",
+    "<0x98>",
+    "<0x80>",
+    "<0x41>",
+    "<0xZZ>",
+    " .",
+    " n't",
+]
+_VOCABULARY += [
+    "\u0120x",
+    "\u00f0",
+    "\u0141",
+    "\u013a",
+    "\u0122",
+    "\u00e2",
+    "\u00ed\u0142",
+    "中\u00f0",
+    " do not",
+    "'",
+    " ' ",
+    "",
+    "<s>",
+]
+
+
+@pytest.mark.parametrize("name", _DECODERS)
+@given(st.lists(st.integers(0, len(_VOCABULARY) + 1), max_size=9))
+def test_the_text_of_tokens_is_that_of_tokenizers(name: str, ids: list[int]) -> None:
+    tokenizer = Tokenizer(models.WordLevel({text: number for number, text in enumerate(_VOCABULARY)}, unk_token="a"))
+    tokenizer.add_special_tokens(["<s>"])
+    if decoder := _DECODERS[name]:
+        tokenizer.decoder = decoder
+    known = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    for removes in (False, True):
+        wanted = known.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=removes)
+        assert Native(tokenizer.to_str()).decode(ids, removes) == wanted
+
+
+def test_a_decoder_that_is_not_known() -> None:
+    content = json.loads(made("gpt2").to_str()) | {"decoder": {"type": "CTC"}}
+    assert Native(json.dumps(content)).decode([1]) == "!tokenizer.json: a decoder that is not known here: CTC"

@@ -41,6 +41,30 @@ void ask(const mvprune_model* model) {
   mvprune_error_free(error);
 }
 
+// Of a model that writes text.
+void write(const mvprune_model* model) {
+  for (const char* parameters : {"{\"max_new_tokens\": 6, \"stop\": [\"e\"]}", "{\"temperature\": 0.7, \"no_repeat_ngram_size\": 2}"}) {
+    mvprune_prompt prompt;
+    MVPRUNE_INIT(prompt);
+    prompt.text = "The model answers";
+    prompt.bytes = 17;
+    prompt.parameters = parameters;
+    prompt.threads = 2;
+    mvprune_writing* writing;
+    mvprune_error* error;
+    if (mvprune_begin(model, &prompt, &writing, &error) != MVPRUNE_OK) {
+      mvprune_error_free(error);
+      continue;
+    }
+    mvprune_piece piece;
+    MVPRUNE_INIT(piece);
+    for (int i = 0; i < 8 && mvprune_next(writing, &piece, &error) == MVPRUNE_OK; ++i) {
+    }
+    mvprune_error_free(error);
+    mvprune_writing_free(writing);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -76,6 +100,7 @@ int main(int argc, char** argv) {
     if (mvprune_open_files(files.data(), files.size(), nullptr, &model, &error) == MVPRUNE_OK) {
       ++opened;
       ask(model);
+      write(model);
     } else if (!model && error && *mvprune_error_text(error)) {
       mvprune_error_free(error);
     } else {

@@ -119,7 +119,7 @@ def test_null_pointers_and_options(folder: Path) -> None:
         )  # no error wanted
     for name in ("close", "output_free", "error_free"):
         getattr(functions, f"mvprune_{name}")(None)
-    assert functions.mvprune_version() == 1000
+    assert functions.mvprune_version() == 1001
 
 
 def test_programs_with_a_smaller_or_larger_header(folder: Path) -> None:

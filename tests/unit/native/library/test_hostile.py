@@ -30,7 +30,7 @@ UNPACK = "MVPRUNE_TEST_UNPACK"
 
 def compile_unpack(library: Path, flags: tuple[str, ...] = ()) -> None:
     """Compiles the readers of weights into a shared library."""
-    names = ("artifact", "layouts", "source", "tensors", "weights")
+    names = ("artifact", "layouts", "rounding", "source", "tensors", "weights")
     sources = [*NATIVE.glob("base/*.cpp"), *(NATIVE / "library" / f"{name}.cpp" for name in names)]
     driver = Path(__file__).with_name("unpack.cpp")
     command = [*compiler(), *FLAGS, f"-I{ROOT}", *flags, "-shared", *map(str, sources), str(driver), "-o", str(library)]

@@ -1,0 +1,114 @@
+// The parts of decoder.h for any instruction set, once for each file that this is compiled to: MVPRUNE_DECODER is its
+// name. As in kernel.cpp, all but the table has internal linkage.
+#include "decoder.h"
+
+#include "simd.h"
+
+namespace mvprune {
+namespace {
+
+// Up to kLanes numbers, and zeros behind them.
+inline Vector some(const float* in, int64_t count) {
+  if (count >= kLanes) return load_vector(in);
+  Vector value{};
+  for (int64_t i = 0; i < count; ++i) value[i] = in[i];
+  return value;
+}
+
+inline float total(Vector sums) {
+  float sum = 0;
+  for (int64_t lane = 0; lane < kLanes; ++lane) sum += sums[lane];
+  return sum;
+}
+
+void normalize(const Normal& norm, int64_t rows, int64_t columns, const float* x, float* y) {
+  const float count = static_cast<float>(columns);
+  for (int64_t row = 0; row < rows; ++row, x += columns, y += columns) {
+    float mean = 0;
+    if (norm.is_centred) {
+      Vector sums{};
+      for (int64_t i = 0; i < columns; i += kLanes) sums += some(x + i, columns - i);
+      mean = total(sums) / count;
+    }
+    Vector squares{};
+    float rest = 0;
+    int64_t i = 0;
+    for (; i + kLanes <= columns; i += kLanes) {
+      const Vector difference = load_vector(x + i) - mean;
+      squares += difference * difference;
+    }
+    for (; i < columns; ++i) rest += (x[i] - mean) * (x[i] - mean);
+    const float scale = 1 / __builtin_sqrtf((total(squares) + rest) / count + norm.epsilon);
+    for (i = 0; i < columns; ++i) y[i] = (x[i] - mean) * scale * norm.weight[i] + (norm.bias ? norm.bias[i] : 0.0f);
+  }
+}
+
+void rotate(const float* cosines, const float* sines, int64_t size, float* x) {
+  const int64_t half = size / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const float low = x[i], high = x[half + i];
+    x[i] = low * cosines[i] - high * sines[i];
+    x[half + i] = high * cosines[half + i] + low * sines[half + i];
+  }
+}
+
+float dot(const float* a, const float* b, int64_t count) {
+  Vector even{}, odd{};
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+    even = multiply_add(load_vector(a + i), load_vector(b + i), even);
+    odd = multiply_add(load_vector(a + i + kLanes), load_vector(b + i + kLanes), odd);
+  }
+  for (; i < count; i += kLanes) even = multiply_add(some(a + i, count - i), some(b + i, count - i), even);
+  return total(even + odd);
+}
+
+void attend(const float* query, const float* keys, const float* values, const uint8_t* kept, int64_t length, int64_t size, float scale, float* scratch, float* context) {
+  float most = -__builtin_inff();
+  for (int64_t token = 0; token < length; ++token) {
+    scratch[token] = kept && !kept[token] ? -__builtin_inff() : dot(query, keys + token * size, size) * scale;
+    most = scratch[token] > most ? scratch[token] : most;
+  }
+  float sum = 0;
+  for (int64_t first = 0; first < length; first += kLanes) {
+    Vector weights = exp(some(scratch + first, length - first) - most);
+    for (int64_t i = first; i < length && i < first + kLanes; ++i) sum += scratch[i] = weights[i - first];
+  }
+  for (int64_t i = 0; i < size; ++i) context[i] = 0;
+  for (int64_t token = 0; token < length; ++token, values += size) {
+    int64_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) {
+      store_vector(context + i, multiply_add(splat(scratch[token]), load_vector(values + i), load_vector(context + i)));
+    }
+    for (; i < size; ++i) context[i] += scratch[token] * values[i];
+  }
+  for (int64_t i = 0; i < size; ++i) context[i] /= sum;
+}
+
+inline Vector silu(Vector x) {
+  const Vector less = exp(-absolute(x)), sigmoid = select(x < Vector{}, less, splat(1)) / (less + 1.0f);
+  return x * sigmoid;
+}
+
+template <Vector (*function)(Vector)>
+void apply(const float* gate, float* y, int64_t count) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Vector own = some(y + i, count - i), value = function(gate ? some(gate + i, count - i) : own);
+    store_first(y + i, gate ? value * own : value, count - i);
+  }
+}
+
+void activate(Gate activation, const float* gate, float* y, int64_t count) {
+  switch (activation) {
+    case Gate::gelu: return apply<gelu>(gate, y, count);
+    case Gate::gelu_tanh: return apply<gelu_tanh>(gate, y, count);
+    case Gate::relu: return apply<relu>(gate, y, count);
+    case Gate::silu: return apply<silu>(gate, y, count);
+  }
+}
+
+}  // namespace
+
+extern const DecoderIsa MVPRUNE_DECODER = {normalize, rotate, attend, activate, dot};
+
+}  // namespace mvprune

@@ -1,0 +1,173 @@
+#include "decoder_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "../kernel/glibc.h"
+#include "artifact.h"
+#include "fields.h"
+
+namespace mvprune {
+namespace {
+
+constexpr DecoderNames kGpt2 = {"transformer.h.", "transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head",
+                                "ln_1", "attn.c_attn", nullptr, nullptr, "attn.c_proj",
+                                "ln_2", nullptr, "mlp.c_fc", "mlp.c_proj", nullptr, nullptr};
+constexpr DecoderNames kLlama = {"model.layers.", "model.embed_tokens", nullptr, "model.norm", "lm_head",
+                                 "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                                 "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", nullptr, nullptr};
+constexpr DecoderNames kQwen3 = {"model.layers.", "model.embed_tokens", nullptr, "model.norm", "lm_head",
+                                 "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                                 "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "self_attn.q_norm", "self_attn.k_norm"};
+constexpr DecoderNames kNeox = {"gpt_neox.layers.", "gpt_neox.embed_in", nullptr, "gpt_neox.final_layer_norm", "lm_head",
+                                "input_layernorm", "attention.query_key_value", nullptr, nullptr, "attention.dense",
+                                "post_attention_layernorm", nullptr, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", nullptr, nullptr};
+constexpr DecoderNames kOpt = {"model.decoder.layers.", "model.decoder.embed_tokens", "model.decoder.embed_positions", "model.decoder.final_layer_norm", "lm_head",
+                               "self_attn_layer_norm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj",
+                               "final_layer_norm", nullptr, "fc1", "fc2", nullptr, nullptr};
+
+struct Known {
+  std::string_view name;
+  const DecoderNames* names;
+};
+
+constexpr Known kKnown[] = {
+    {"GPT2LMHeadModel", &kGpt2},    {"LlamaForCausalLM", &kLlama},  {"MistralForCausalLM", &kLlama}, {"Qwen2ForCausalLM", &kLlama},
+    {"Qwen3ForCausalLM", &kQwen3},  {"GPTNeoXForCausalLM", &kNeox}, {"OPTForCausalLM", &kOpt},
+};
+
+std::optional<Gate> gate_of(std::string_view name) {
+  if (name == "gelu" || name == "gelu_python") return Gate::gelu;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Gate::gelu_tanh;
+  if (name == "relu") return Gate::relu;
+  if (name == "silu" || name == "swish") return Gate::silu;
+  return std::nullopt;
+}
+
+std::string class_of(const Json& json) {
+  const Json* classes = json.find("architectures");
+  if (!classes || !classes->items() || classes->items()->size() != 1 || !classes->items()->front().text()) return "";
+  return *classes->items()->front().text();
+}
+
+// The frequencies of transformers' `ROPE_INIT_FUNCTIONS`.
+Fault read_rotation(const Json& json, DecoderConfig& config, double usual_part) {
+  const Json* given = member(json, "rope_parameters");
+  if (!given) given = member(json, "rope_scaling");
+  const Json nothing;
+  const Json& own = given ? *given : nothing;
+  const auto of = [&](std::string_view name, std::string_view old, double otherwise) {
+    return number(own, name, number(json, old, otherwise));
+  };
+  const double theta = of("rope_theta", config.names == &kNeox ? "rotary_emb_base" : "rope_theta", 10000);
+  const double part = of("partial_rotary_factor", config.names == &kNeox ? "rotary_pct" : "partial_rotary_factor", usual_part);
+  if (!(theta > 1 && theta < 1e12)) return wrong("rope_theta must be above 1");
+  if (!(part > 0 && part <= 1)) return wrong("partial_rotary_factor must be above 0 and at most 1");
+  const auto features = static_cast<int64_t>(static_cast<double>(config.size) * part);
+  const int64_t half = (features + 1) / 2;
+  config.turned = 2 * half;
+  if (config.turned > config.size) return wrong("head_dim must be even");
+  for (int64_t i = 0; i < half; ++i) {
+    const float share = static_cast<float>(2 * i) / static_cast<float>(features);
+    config.frequencies.push_back(1.0f / std::pow(static_cast<float>(theta), share));
+  }
+  const std::string kind = text(own, "rope_type", text(own, "type", "default"));
+  if (kind == "default") return std::nullopt;
+  const double factor = number(own, "factor", 0);
+  if (kind != "linear" && kind != "llama3") return unsupported("rope_type must be default, linear or llama3, got " + shown(kind));
+  if (!(factor >= 1 && factor < 1e6)) return wrong("the factor of rope_type must be at least 1");
+  const double low = number(own, "low_freq_factor", 1), high = number(own, "high_freq_factor", 4);
+  const double old = number(own, "original_max_position_embeddings", 8192);
+  if (kind == "llama3" && !(low > 0 && high > low && old >= 1)) return wrong("high_freq_factor must be above low_freq_factor");
+  for (float& one : config.frequencies) {
+    const double length = 2 * 3.14159265358979323846 / static_cast<double>(one), between = (old / length - low) / (high - low);
+    const double mixed = static_cast<double>(one) * ((1 - between) / factor + between);
+    one = kind == "linear" || length > old / low ? static_cast<float>(static_cast<double>(one) / factor) : length < old / high ? one : static_cast<float>(mixed);
+  }
+  return std::nullopt;
+}
+
+// What the kernel does not have.
+Fault check_kind(const Json& json, const DecoderConfig& config) {
+  const auto is_set = [&](std::string_view name) { return flag(json, name, false); };
+  for (const std::string_view name : {"scale_attn_by_inverse_layer_idx", "add_cross_attention", "_remove_final_layer_norm"}) {
+    if (is_set(name)) return unsupported(std::string(name) + " must be false");
+  }
+  for (const std::string_view name : {"do_layer_norm_before", "scale_attn_weights", "layer_norm_elementwise_affine"}) {
+    if (!flag(json, name, true)) return unsupported(std::string(name) + " must be true");
+  }
+  const Json* window = member(json, "sliding_window");
+  // One that a text cannot leave hides nothing.
+  const bool is_wide = window && window->whole().value_or(0) >= config.longest;
+  if (window && !is_wide && flag(json, "use_sliding_window", true)) return unsupported("sliding_window must be null, or at least max_position_embeddings");
+  if (const Json* kinds = member(json, "layer_types"); kinds && kinds->items()) {
+    for (const Json& kind : *kinds->items()) {
+      if (!kind.text() || *kind.text() != "full_attention") return unsupported("layer_types must be full_attention");
+    }
+  }
+  const double width = number(json, "word_embed_proj_dim", static_cast<double>(config.hidden));
+  if (width != static_cast<double>(config.hidden)) return unsupported("word_embed_proj_dim must be hidden_size");
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool DecoderConfig::is_one(const Json& json) {
+  const std::string name = class_of(json);
+  const auto ends = [&](std::string_view ending) {
+    return name.size() >= ending.size() && std::string_view(name).substr(name.size() - ending.size()) == ending;
+  };
+  return ends("ForCausalLM") || ends("LMHeadModel") || ends("ForConditionalGeneration") || ends("MTModel");
+}
+
+Result<DecoderConfig> DecoderConfig::of(const Json& json) {
+  const std::string name = class_of(json);
+  const auto known = std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& one) { return one.name == name; });
+  if (known == std::end(kKnown)) {
+    return unsupported("a model that writes text must be GPT-2, Llama, Mistral, Qwen2, Qwen3, GPT-NeoX or OPT, got " + shown(name) +
+                       "; mvprune.load opens other models in Python");
+  }
+  DecoderConfig config;
+  config.names = known->names;
+  const bool is_gpt2 = config.names == &kGpt2, is_neox = config.names == &kNeox, is_opt = config.names == &kOpt;
+  const bool has_rms = config.names == &kLlama || config.names == &kQwen3;
+  const auto hidden = whole(json, is_gpt2 ? "n_embd" : "hidden_size", 1, kMostFeatures);
+  const auto layers = whole(json, is_gpt2 ? "n_layer" : "num_hidden_layers", 1, kMostLayers);
+  const auto longest = whole(json, is_gpt2 ? "n_positions" : "max_position_embeddings", 1, kMostPositions);
+  for (const auto* one : {&hidden, &layers, &longest}) {
+    if (!*one) return one->error();
+  }
+  const auto heads = whole(json, is_gpt2 ? "n_head" : "num_attention_heads", 1, *hidden);
+  if (!heads) return heads.error();
+  const auto groups = whole(json, "num_key_value_heads", 1, *heads, *heads);
+  if (!groups) return groups.error();
+  const auto size = whole(json, "head_dim", 1, kMostFeatures, *hidden / *heads);
+  if (!size) return size.error();
+  if (*heads % *groups) return wrong("num_key_value_heads must divide num_attention_heads");
+  config.hidden = *hidden;
+  config.layers = *layers;
+  config.longest = *longest;
+  config.heads = *heads;
+  config.groups = has_rms ? *groups : *heads;
+  config.size = has_rms ? *size : *hidden / *heads;
+  if (!has_rms && *hidden % *heads) return wrong("num_attention_heads must divide hidden_size");
+  config.is_centred = !has_rms;
+  const char* epsilon = is_gpt2 ? "layer_norm_epsilon" : is_neox ? "layer_norm_eps" : is_opt ? "" : "rms_norm_eps";
+  config.epsilon = static_cast<float>(number(json, epsilon, has_rms ? 1e-6 : 1e-5));
+  const char* activation = is_gpt2 || is_opt ? "activation_function" : "hidden_act";
+  const auto gate = gate_of(text(json, activation, is_gpt2 ? "gelu_new" : is_opt ? "relu" : is_neox ? "gelu" : "silu"));
+  if (!gate) return unsupported("the activation must be gelu, gelu_new, gelu_pytorch_tanh, relu or silu");
+  config.activation = *gate;
+  config.inputs_first = is_gpt2;
+  config.goes_by_heads = is_neox;
+  config.is_parallel = is_neox && flag(json, "use_parallel_residual", true);
+  config.first_position = is_opt ? 2 : 0;
+  if (Fault fault = check_kind(json, config)) return *fault;
+  if (is_neox || has_rms) {
+    if (Fault fault = read_rotation(json, config, is_neox ? 0.25 : 1)) return *fault;
+  }
+  return config;
+}
+
+}  // namespace mvprune

@@ -1,0 +1,45 @@
+// How a model writes: the settings of generation_config.json and of a caller, and the choice of the next token.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../base/json.h"
+#include "../base/result.h"
+
+namespace mvprune {
+
+// Settings with the names and meanings of transformers.
+struct Generation {
+  std::optional<int64_t> max_new_tokens, max_length;
+  int64_t most_new_tokens = 1 << 24;  // where max_new_tokens is not the caller's
+  int64_t min_length = 0, min_new_tokens = 0;
+  bool do_sample = false;
+  double temperature = 1, top_p = 1, repetition_penalty = 1;
+  int64_t top_k = 50, no_repeat_ngram_size = 0;
+  std::vector<int64_t> ends;  // tokens that end a text
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;  // texts before which the answer ends
+  bool truncate = false;          // whether a prompt that is too long is cut
+
+  // Changes those that a JSON object has. `file`: it is that of a model, whose other settings are refused unless they
+  // change nothing here; else those of a caller.
+  Fault read(const Json& json, bool file);
+};
+
+// Numbers of a seed: SplitMix64 (Steele, Lea and Flood 2014).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  double next();  // from 0 on, below 1
+
+ private:
+  uint64_t state_;
+};
+
+// The next token of a text by the logits of all words, which are changed. `prompt`: how many of the tokens are given.
+int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, std::vector<float>& logits, Random& random);
+
+}  // namespace mvprune

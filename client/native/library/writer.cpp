@@ -1,0 +1,181 @@
+#include "writer.h"
+
+#include <algorithm>
+
+#include "../answers/writing.h"
+#include "kernel_calls.h"
+
+namespace mvprune {
+namespace {
+
+constexpr char kTokenizer[] = "tokenizer.json", kSettings[] = "tokenizer_config.json", kGeneration[] = "generation_config.json";
+constexpr int64_t kUsualTokens = 64;  // that are written at most, unless someone says otherwise
+constexpr std::string_view kUnknown = "\xEF\xBF\xBD";  // what a character whose bytes are not all there is written as
+
+// A special token in tokenizer_config.json: a text, or an object with one.
+std::string special_token(const Json& settings, std::string_view name) {
+  const Json* found = settings.find(name);
+  if (found && found->members()) found = found->find("content");
+  return found && found->text() ? *found->text() : "";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Writer>> Writer::open(const Artifact& artifact, const Json& json, Activations activations) {
+  if (!instruction_set()) return Error{"MVPRUNE_KERNEL must be an instruction set of this machine; unset it", Code::kArgument};
+  const Result<DecoderConfig> config = DecoderConfig::of(json);
+  if (!config) return config.error();
+  Result<Bytes> file = artifact.read("weights.safetensors");
+  if (!file) return file.error();
+  const Result<Weights> weights = Weights::open(std::move(*file));
+  if (!weights) return weights.error();
+  auto writer = std::make_unique<Writer>();
+  writer->hidden_ = config->hidden;
+  writer->density_ = artifact.density();
+  const bool wants = activations == Activations::kInt8 || (activations == Activations::kAsStored && artifact.rounds_activations());
+  writer->rounds_ = wants && mvprune_has_dots();
+  Result<std::unique_ptr<Decoder>> decoder = Decoder::read(*weights, *config, writer->rounds_);
+  if (!decoder) return decoder.error();
+  writer->decoder_ = std::move(*decoder);
+  if (artifact.has(kGeneration)) {
+    const Result<Json> settings = artifact.read_json(kGeneration);
+    if (!settings) return settings.error();
+    if (Fault fault = writer->usual_.read(*settings, true)) return *fault;
+  }
+  if (Fault fault = writer->read_tokenizer(artifact)) {
+    writer->tokenizer_.reset();
+    writer->error_ = *fault;
+  }
+  if (writer->usual_.ends.empty() && writer->end_ >= 0) writer->usual_.ends = {writer->end_};
+  return writer;
+}
+
+Fault Writer::read_tokenizer(const Artifact& artifact) {
+  if (!artifact.has(kTokenizer)) return Error{"the artifact has no tokenizer.json: give ids", Code::kUnsupported};
+  const Result<Bytes> content = artifact.read(kTokenizer);
+  if (!content) return content.error();
+  Result<Tokenizer> tokenizer = Tokenizer::open(text_of(*content));
+  if (!tokenizer) return tokenizer.error();
+  if (artifact.has(kSettings)) {
+    const Result<Json> settings = artifact.read_json(kSettings);
+    if (!settings) return settings.error();
+    const std::string end = special_token(*settings, "eos_token");
+    if (!end.empty()) end_ = tokenizer->id(end).value_or(-1);
+    const Json* removes = settings->find("clean_up_tokenization_spaces");
+    removes_blanks_ = removes && removes->boolean() && *removes->boolean();
+  }
+  for (const int32_t token : tokenizer->before()) {
+    if (token != end_) begin_.push_back(token);
+  }
+  if (begin_.empty() && end_ >= 0) begin_ = {end_};
+  if (Fault fault = tokenizer->enable_decoding()) return fault;
+  tokenizer_ = std::move(*tokenizer);
+  return std::nullopt;
+}
+
+Result<std::vector<int64_t>> Writer::read(std::string_view text) const {
+  if (!tokenizer_) return error_;
+  EncodeOptions options;
+  options.special = false;
+  const auto found = tokenizer_->encode(text, std::nullopt, options);
+  if (!found) return found.error();
+  return std::vector<int64_t>(found->front().ids.begin(), found->front().ids.end());
+}
+
+std::string Writer::facts() const {
+  answers::Writing json;
+  json.open('{').name("task").text("causal-lm").name("kind").text("causal-lm").name("fields").open('[');
+  json.open('{').name("name").text("text").name("required").flag(true).close('}').close(']');
+  json.name("labels").open('[').close(']').name("prompts").open('[').close(']');
+  return json.name("max_length").whole(decoder_->longest()).close('}').done();
+}
+
+Result<std::unique_ptr<Writing>> Writing::begin(const Writer& writer, std::vector<int64_t> ids, size_t kept, const Json& settings, int32_t threads) {
+  std::unique_ptr<Writing> made(new Writing(writer));
+  made->settings_ = writer.usual();
+  made->settings_.max_new_tokens.reset();
+  if (!settings.is_null()) {
+    if (Fault fault = made->settings_.read(settings, false)) return *fault;
+  }
+  for (const int64_t id : ids) {
+    if (id < 0 || id >= writer.decoder().words()) return Error{"ids must be those of rows of the model's embeddings", Code::kArgument};
+  }
+  made->tokens_ = std::move(ids);
+  made->threads_ = threads;
+  made->random_ = Random(made->settings_.seed.value_or(0));
+  if (Fault fault = made->fit(kept)) return *fault;
+  made->logits_.resize(static_cast<size_t>(writer.decoder().words()));
+  return made;
+}
+
+// Cuts the prompt to what the model takes, and says how many tokens may follow it.
+Fault Writing::fit(size_t kept) {
+  const int64_t longest = writer_->decoder().longest(), size = static_cast<int64_t>(tokens_.size());
+  if (!size) return Error{"the prompt must have tokens that the model knows, got none", Code::kArgument};
+  const int64_t by_length = settings_.max_length ? std::max<int64_t>(*settings_.max_length - size, 0) : 0;
+  const int64_t asked = settings_.max_new_tokens.value_or(0);
+  const int64_t usual = writer_->usual().max_new_tokens.value_or(by_length ? by_length : kUsualTokens);
+  most_ = asked ? asked : std::min(usual, settings_.most_new_tokens);
+  int64_t room = longest - (asked ? asked : 1);
+  if (size > room) {
+    if (!settings_.truncate || room < 1) {
+      const std::string less = asked ? ", less " + std::to_string(asked) + " for new tokens" : "";
+      return Error{"the prompt must have at most " + std::to_string(longest) + " tokens, the model's positions" + less + ", got " + std::to_string(size), Code::kArgument};
+    }
+    if (!asked) room = std::max(room + 1 - most_, (room + 1) / 2);  // half of the positions at least are for the prompt
+    truncated_ = size - room;
+    const auto first = tokens_.begin() + static_cast<std::ptrdiff_t>(std::min(kept, static_cast<size_t>(room)));
+    tokens_.erase(first, first + static_cast<std::ptrdiff_t>(truncated_));
+  }
+  prompt_ = static_cast<int64_t>(tokens_.size());
+  most_ = std::min(most_, longest - prompt_);
+  return std::nullopt;
+}
+
+Result<Writing::Piece> Writing::next() {
+  Piece piece;
+  piece.ended = ended_;
+  if (ended_ != Ended::kNot) return piece;
+  const std::vector<int64_t> unread(tokens_.begin() + static_cast<std::ptrdiff_t>(read_), tokens_.end());
+  if (Fault fault = writer_->decoder().run(remembered_, unread, threads_, logits_.data())) return *fault;
+  read_ = tokens_.size();
+  piece.token = choose_token(settings_, tokens_, prompt_, logits_, random_);
+  tokens_.push_back(piece.token);
+  const bool is_end = std::find(settings_.ends.begin(), settings_.ends.end(), piece.token) != settings_.ends.end();
+  const int64_t count = static_cast<int64_t>(tokens_.size()) - prompt_;
+  ended_ = is_end ? Ended::kStop : count >= most_ ? Ended::kLength : Ended::kNot;
+  if (writer_->tokenizer()) piece.text = written(ended_ != Ended::kNot);
+  if (is_stopped_) ended_ = Ended::kStop;
+  piece.ended = ended_;
+  return piece;
+}
+
+// The part of the text that is final and was not given out.
+std::string Writing::written(bool is_last) {
+  const std::vector<int32_t> ids(tokens_.begin() + static_cast<std::ptrdiff_t>(prompt_), tokens_.end());
+  std::string text = writer_->tokenizer()->decode(ids, writer_->removes_blanks());
+  size_t end = text.size();
+  for (const std::string& stop : settings_.stop) {
+    const size_t at = text.find(stop);
+    if (at == std::string::npos) continue;
+    end = std::min(end, at);
+    is_stopped_ = true;
+  }
+  if (!is_last && !is_stopped_) {
+    while (end >= kUnknown.size() && std::string_view(text).substr(end - kUnknown.size(), kUnknown.size()) == kUnknown) end -= kUnknown.size();
+    if (writer_->removes_blanks()) end = std::min(end, text.find_last_of(' ', end) == std::string::npos ? 0 : text.find_last_of(' ', end));
+    size_t held = 0;  // what may become a text that stops
+    for (const std::string& stop : settings_.stop) {
+      for (size_t size = std::min(stop.size() - 1, end); size > held; --size) {
+        if (text.compare(end - size, size, stop, 0, size) == 0) held = size;
+      }
+    }
+    end -= held;
+  }
+  if (end <= given_) return "";
+  std::string piece = text.substr(given_, end - given_);
+  given_ = end;
+  return piece;
+}
+
+}  // namespace mvprune
