@@ -124,6 +124,8 @@ def native_engine(
 
     manifest = read_manifest(folder)
     model = infer.load(folder, threads=threads, activations=activations, hypotheses=hypotheses)
+    if model.writes:
+        raise infer.Unsupported("models that write text are served by torch; pip install 'mvprune[runtime]'")
     wanted = activations or manifest.activations
     reason = "" if model.activations == wanted else "this processor has no instruction for products of bytes (VNNI)"
     facts = Facts(

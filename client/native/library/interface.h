@@ -38,6 +38,13 @@ namespace mvprune {
 
 constexpr int32_t kMostThreads = 1024;
 
+// Whether models that write text are opened: not in a browser, which would load their code for nothing.
+#if defined(__wasm__)
+constexpr bool kWrites = false;
+#else
+constexpr bool kWrites = true;
+#endif
+
 // What is given where there is no memory for an error. Their texts are short enough to need none.
 extern mvprune_error no_memory, fault_of_ours;
 

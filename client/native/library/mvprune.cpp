@@ -47,6 +47,15 @@ namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 31;
 
+Fault open_writer(const Artifact& artifact, const Json& config, Activations activations, const char* hypotheses, mvprune_model** model) {
+  if (hypotheses) return argument("hypotheses must be null: the model writes text");
+  auto writer = Writer::open(artifact, config, activations);
+  if (!writer) return writer.error();
+  std::string facts = (*writer)->facts();
+  *model = new mvprune_model{nullptr, std::move(*writer), argument("the model writes text: call mvprune_begin"), std::move(facts)};
+  return std::nullopt;
+}
+
 Fault open_model(const mvprune::Source& source, const mvprune_open_options* options, mvprune_model** model) {
   mvprune_open_options chosen;
   if (Fault fault = read_struct(options, "options", chosen)) return fault;
@@ -58,13 +67,8 @@ Fault open_model(const mvprune::Source& source, const mvprune_open_options* opti
   if (!artifact) return artifact.error();
   const auto config = artifact->read_json("config.json");
   if (!config) return config.error();
-  if (DecoderConfig::is_one(*config)) {
-    auto writer = Writer::open(*artifact, *config, activations);
-    if (!writer) return writer.error();
-    if (chosen.hypotheses) return argument("hypotheses must be null: the model writes text");
-    std::string facts = (*writer)->facts();
-    *model = new mvprune_model{nullptr, std::move(*writer), argument("the model writes text: call mvprune_begin"), std::move(facts)};
-    return std::nullopt;
+  if constexpr (kWrites) {
+    if (DecoderConfig::is_one(*config)) return open_writer(*artifact, *config, activations, chosen.hypotheses, model);
   }
   Result<std::unique_ptr<Model>> opened = Model::open(source, activations);
   if (!opened) return opened.error();
@@ -250,8 +254,11 @@ mvprune_status mvprune_predict(const mvprune_model* model, const char* inputs, s
     if (!model->writer && !model->answers) return model->answers.error();
     const auto given = mvprune::Json::parse({inputs, bytes});
     if (!given) return argument("inputs must be JSON: " + given.error().text);
-    auto text = model->writer ? written_answers(*model->writer, *given, chosen.threads)
-                              : model->answers->answer(*given, {*model->model, chosen.threads});
+    Result<std::string> text = std::string();
+    if constexpr (kWrites) {
+      if (model->writer) text = written_answers(*model->writer, *given, chosen.threads);
+    }
+    if (model->model) text = model->answers->answer(*given, {*model->model, chosen.threads});
     if (!text) return text.error();
     *output = new mvprune_output{{}, {}, std::move(*text)};
     return std::nullopt;
