@@ -1,4 +1,4 @@
-"""mvpctl get, list, events, attempts, cancel, retry, delete"""
+"""mvpctl get, list, events, attempts, artifacts, cancel, retry, delete"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mvprune.cli.shared.errors import UsageError
 from mvprune.cli.shared.exit import ExitCode
-from mvprune.cli.shared.filter import add_filter, filter_of
+from mvprune.cli.shared.filter import add_filter, add_filter_of, filter_of
 from mvprune.cli.shared.gates import print_gates
 from mvprune.cli.shared.job_columns import columns, print_jobs
 from mvprune.cli.shared.options import command_parser, connect, several_jobs_parser
@@ -18,10 +18,12 @@ from mvprune.cli.shared.types import label, positive_number
 from mvprune.client.display import COLUMNS, LIST_COLUMNS
 from mvprune.client.models import JobChange
 from mvprune.client.tables import (
+    ARTIFACT_COLUMNS,
     ATTEMPT_COLUMNS,
     ATTEMPT_TIMES,
     EVENT_COLUMNS,
     QUEUE_COLUMNS,
+    artifact_rows,
     attempt_rows,
     event_rows,
     queue_lines,
@@ -128,6 +130,22 @@ def attempts_command(argv: Sequence[str]) -> None:
         print_table(ATTEMPT_COLUMNS, attempt_rows(attempts), expendable=(*ATTEMPT_TIMES, "NODE"))
 
     answer(args.form, attempts, [attempt.name for attempt in attempts], text)
+
+
+def artifacts_command(argv: Sequence[str]) -> None:
+    """Lists artifacts."""
+    example = "mvpctl artifacts --filter 'task = sst2' --order-by 'expire_time'"
+    details = "Lists artifacts, also those of deleted jobs. --quiet prints their names, which download takes."
+    parser = command_parser("artifacts", example, details, job=False)
+    add_filter_of(parser, "job, task, model, method, create_time, expire_time", "create_time or expire_time")
+    args = parser.parse_args(argv)
+    with connect(args) as client:
+        artifacts = list(client.artifacts(filter=args.filter, order_by=args.order_by))
+
+    def text() -> None:
+        print_table(ARTIFACT_COLUMNS, artifact_rows(artifacts), expendable=("EXPIRES", "CREATED (UTC)", "DIFFERENCE"))
+
+    answer(args.form, artifacts, [artifact.name for artifact in artifacts], text)
 
 
 def update_command(argv: Sequence[str]) -> None:

@@ -216,6 +216,24 @@ class Core(Observing[AnyJob], Generic[AnyJob, AnySweep]):
         request = artifact_pb2.GetArtifactRequest(name=name)
         return convert.artifact(await self._transport.call(self._transport.artifacts.GetArtifact, request))
 
+    async def artifacts(
+        self, *, filter: str = "", order_by: str = "", limit: int | None = None
+    ) -> AsyncGenerator[Artifact, None]:
+        """Iterates over the project's artifacts, newest first unless `order_by` says otherwise, at most `limit`.
+
+        Args:
+            filter: as in `list`, of job, task, model, method, create_time and expire_time.
+            order_by: create_time or expire_time, with " desc" for descending.
+
+        Raises:
+            InvalidArgument: the filter or the order is malformed, or the limit is below 0.
+        """
+        parent = f"projects/{self.project}"
+        request = artifact_pb2.ListArtifactsRequest(parent=parent, filter=filter, order_by=order_by)
+        stub = self._transport.artifacts.ListArtifacts
+        async for message in listed(self._transport, stub, request, "artifacts", limit):
+            yield convert.artifact(message)
+
     async def download(
         self,
         job: str | JobRecord | Artifact,

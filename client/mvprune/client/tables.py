@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from mvprune.client.display import failure, transition, why
 from mvprune.client.models import JobState
-from mvprune.common.units import age, count, duration, exact_size, size, timestamp
+from mvprune.common.units import age, count, duration, exact_size, percent, size, timestamp
 
 if TYPE_CHECKING:
     from mvprune.client.admin import Project, Token
     from mvprune.client.catalog import ModelEntry, TaskEntry
-    from mvprune.client.models import Attempt, Capacity, JobEvent, Queue
+    from mvprune.client.models import Artifact, Attempt, Capacity, JobEvent, Queue
     from mvprune.client.server import Quarantine, ServerStatus
     from mvprune.client.upload_models import Upload
     from mvprune.client.webhooks import Webhook, WebhookDelivery
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EVENT_COLUMNS = ("#", "TIME (UTC)", "TYPE", "STATE", "ACTOR", "DETAILS")
 ATTEMPT_TIMES = ("CREATED (UTC)", "STARTED", "ENDED")
 ATTEMPT_COLUMNS = ("#", "STATE", "NODE", *ATTEMPT_TIMES, "FAILURE")
+ARTIFACT_COLUMNS = ("ARTIFACT", "JOB", "KEPT", "METRIC", "DIFFERENCE", "SIZE", "CREATED (UTC)", "EXPIRES")
 MODEL_COLUMNS = ("MODEL", "WHERE", "PARAMETERS", "PRUNABLE", "PROBLEM")
 TASK_COLUMNS = ("TASK", "KIND", "METRICS", "DATA", "")
 UPLOAD_COLUMNS = ("DIGEST", "NAME", "KIND", "STATE", "SIZE", "JOBS", "CREATOR", "CREATED (UTC)", "EXPIRES")
@@ -86,6 +87,28 @@ def task_rows(tasks: Sequence[TaskEntry]) -> list[list[str]]:
         ]
         for task in tasks
     ]
+
+
+def artifact_rows(artifacts: Sequence[Artifact]) -> list[list[str]]:
+    """Artifacts: the cells below ARTIFACT_COLUMNS."""
+    return [
+        [
+            artifact.sha256[:12],
+            artifact.job.rpartition("/")[2],
+            percent(artifact.accounting.density),
+            _number(artifact, "eval", ".4f"),
+            _number(artifact, "delta", "+.4f"),
+            size(artifact.total_bytes),
+            timestamp(artifact.create_time),
+            timestamp(artifact.expire_time),
+        ]
+        for artifact in artifacts
+    ]
+
+
+def _number(artifact: Artifact, kind: str, form: str) -> str:
+    value = artifact.metrics.get(f"{kind}/{artifact.primary_metric}")
+    return "" if value is None else format(value, form)
 
 
 def upload_rows(uploads: Sequence[Upload]) -> list[list[str]]:

@@ -173,6 +173,7 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
         "ListJobEvents": always(job_pb2.ListJobEventsResponse(events=[parsed(job_pb2.JobEvent, event)])),
         "ListAttempts": always(job_pb2.ListAttemptsResponse(attempts=[parsed(job_pb2.Attempt, attempt)])),
         "GetArtifact": always(artifact),
+        "ListArtifacts": always(artifact_pb2.ListArtifactsResponse(artifacts=[artifact])),
         **dict.fromkeys(("CreateSweep", "GetSweep", "CancelSweep", "PauseSweep", "ResumeSweep"), always(sweep)),
         **dict.fromkeys(("RetrySweep", "ExtendSweep", "UpdateSweepPolicy"), always(sweep)),
         "DeleteSweep": always(sweep_pb2.DeleteSweepResponse()),

@@ -54,6 +54,7 @@ COMMANDS_ANSWER = {
     "events j1": ["Event"],
     "attempts j1": ["Attempt"],
     "delete j1": "Deleted",
+    "artifacts": ["Artifact"],
     "download j1 OUT": "Download",
     "sweep create --model m --task sst2 --max-loss 1": "Sweep",
     "sweep get s1": "Sweep with front",

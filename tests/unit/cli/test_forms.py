@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.unit.client.scripted_server import NAME, SUBMIT, Fake, Mvpctl, always, echo, job
 
-from mvprune.v1 import catalog_pb2, job_pb2
+from mvprune.v1 import artifact_pb2, catalog_pb2, job_pb2
 
 
 @pytest.fixture
@@ -96,6 +96,9 @@ def test_yaml_of_a_watch_is_a_document_an_update(fake: Fake, mvpctl: Mvpctl, suc
     assert [update["sequence"] for update in updates] == [1, 2, 3]
 
 
+ARTIFACT = f"projects/p/artifacts/{64 * 'a'}"
+
+
 @pytest.mark.parametrize(
     ("argv", "printed"),
     [
@@ -103,6 +106,7 @@ def test_yaml_of_a_watch_is_a_document_an_update(fake: Fake, mvpctl: Mvpctl, suc
         (("list",), "j1\nj1\n"),
         (("events", "j1"), "1\n"),
         (("attempts", "j1"), f"{NAME}/attempts/1\n"),
+        (("artifacts",), f"{ARTIFACT}\n"),
         (("cancel", "j1"), "j1\n"),
         (("retry", "j1"), "j1\n"),
         (("delete", "j1"), "j1\n"),
@@ -120,6 +124,11 @@ def test_quiet_prints_ids_alone(fake: Fake, mvpctl: Mvpctl, succeeds: str, argv:
         "ListJobs": always(job_pb2.ListJobsResponse(jobs=[ended, ended])),
         "ListJobEvents": always(job_pb2.ListJobEventsResponse(events=[job_pb2.JobEvent(sequence=1)])),
         "ListAttempts": always(job_pb2.ListAttemptsResponse(attempts=[job_pb2.Attempt(name=f"{NAME}/attempts/1")])),
+        "ListArtifacts": always(
+            artifact_pb2.ListArtifactsResponse(
+                artifacts=[artifact_pb2.Artifact(name=f"projects/p/artifacts/{64 * 'a'}")]
+            )
+        ),
         "CancelJob": always(ended),
         "RetryJob": always(ended),
         "DeleteJob": always(job_pb2.DeleteJobResponse()),

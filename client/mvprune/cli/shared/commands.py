@@ -39,6 +39,7 @@ COMMANDS = {
     "cancel": Command("Cancel jobs.", "jobs"),
     "retry": Command("Put failed or cancelled jobs back into the queue.", "jobs"),
     "delete": Command("Delete jobs that have ended; their artifacts are kept.", "jobs"),
+    "artifacts": Command("List the project's artifacts.", "jobs"),
     "download": Command("Download a job's artifact.", "download"),
     "sweep": Command("Create, watch and compare families of jobs.", "sweep"),
     "upload": Command("Send models and data, list and delete what was sent.", "upload"),

@@ -134,6 +134,18 @@ class Calls(Observing):
         """
         return run(self._core.artifact(job))
 
+    def artifacts(self, *, filter: str = "", order_by: str = "", limit: int | None = None) -> Iterator[Artifact]:
+        """Iterates over the project's artifacts, newest first unless `order_by` says otherwise, at most `limit`.
+
+        Args:
+            filter: as in `list`, of job, task, model, method, create_time and expire_time.
+            order_by: create_time or expire_time, with " desc" for descending.
+
+        Raises:
+            InvalidArgument: the filter or the order is malformed, or the limit is below 0.
+        """
+        return iterate(self._core.artifacts(filter=filter, order_by=order_by, limit=limit))
+
     def download(
         self,
         job: str | JobRecord | Artifact,
