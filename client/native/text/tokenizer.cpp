@@ -18,8 +18,9 @@ struct TextTokenizer {
   PreTokenizer cut;
   std::unique_ptr<TokenModel> model;
   SpecialTokens special;
-  Result<TextDecoder> decode;
+  Json decoder;  // of tokenizer.json; read where text is written: a browser's library has no code for it
   bool is_bpe = false;
+  TextDecoder decode;
   std::unordered_map<int32_t, const std::string*> texts;  // of ids; null: a special token
 
   TextTokens tokens(std::string_view text) const {
@@ -98,7 +99,7 @@ Result<Tokenizer> Tokenizer::open(std::string_view tokenizer_json) {
   if (!special) return special.error();
   const Json* kind = of("model").find("type");
   TextTokenizer parts{std::move(*normalize), std::move(*added), std::move(*cut), std::move(*model), std::move(*special),
-                      read_decoder(of("decoder")), kind && kind->text() && *kind->text() == "BPE", {}};
+                      of("decoder"), kind && kind->text() && *kind->text() == "BPE", {}, {}};
   return Tokenizer(std::make_unique<TextTokenizer>(std::move(parts)));
 }
 
@@ -161,7 +162,9 @@ std::optional<int32_t> Tokenizer::id(std::string_view token) const {
 std::vector<int32_t> Tokenizer::before() const { return parts_->special.before(); }
 
 Fault Tokenizer::enable_decoding() {
-  if (!parts_->decode) return parts_->decode.error();
+  auto decode = read_decoder(parts_->decoder);
+  if (!decode) return decode.error();
+  parts_->decode = std::move(*decode);
   for (const Vocabulary::Entry& entry : parts_->model->vocabulary().all()) parts_->texts[entry.id] = &entry.text;
   for (const AddedToken& added : parts_->added.all()) parts_->texts[added.id] = added.special ? nullptr : &added.text;
   return std::nullopt;
@@ -173,7 +176,7 @@ std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool removes_blan
     const auto found = parts_->texts.find(id);
     if (found != parts_->texts.end() && found->second) tokens.push_back(*found->second);
   }
-  (*parts_->decode)(tokens);
+  parts_->decode(tokens);
   std::string text;
   for (const std::string& token : tokens) text += token;
   if (removes_blanks && !parts_->is_bpe) remove_blanks(text);
