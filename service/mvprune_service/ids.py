@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import threading
 import uuid
 from functools import lru_cache
 from typing import NamedTuple
@@ -163,7 +161,7 @@ def parse_delivery(name: str) -> DeliveryName | None:
 
 def new_uid(now_us: int) -> str:
     """A UUIDv7 (RFC 9562): sorts by time."""
-    value = (now_us // 1000 & (1 << 48) - 1) << 80 | int.from_bytes(_RANDOM.take(10))
+    value = (now_us // 1000 & (1 << 48) - 1) << 80 | secrets.randbits(80)
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return str(uuid.UUID(int=value))
@@ -195,31 +193,4 @@ def new_webhook_id() -> str:
 
 
 def _random(length: int) -> str:
-    return _RANDOM.take(length).translate(_CHARACTERS).decode()
-
-
-class _RandomBytes:
-    """Random bytes of the system, read many at a time: at each read this thread lets others run, and the one that
-    writes to the database would wait for them twice a job."""
-
-    _AT_ONCE = 4096
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Drops what has been read: a forked process would give out the same. Another thread may hold its lock."""
-        self._lock = threading.Lock()
-        self._left = b""
-
-    def take(self, length: int) -> bytes:
-        """The next ones, at most 4,096."""
-        with self._lock:
-            if len(self._left) < length:
-                self._left = secrets.token_bytes(self._AT_ONCE)
-            taken, self._left = self._left[:length], self._left[length:]
-        return taken
-
-
-_RANDOM = _RandomBytes()
-os.register_at_fork(after_in_child=_RANDOM.forget)
+    return secrets.token_bytes(length).translate(_CHARACTERS).decode()
