@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-_WHERE_POSTGRES_IS_FAST = "tests/unit/service/db/"  # all else is told apart by the queries there
+_WHERE_POSTGRES_IS_FAST = "tests/unit/service/db/"  # here the databases differ
 
 
 def first_fast(values: Sequence[Any], fast: int = 1) -> list[Any]:

@@ -1,7 +1,7 @@
-"""Encodes the same texts each time it is told to: one side of bench_encode.py, in an environment of its own.
+"""Encodes the same texts for each line of its input: one side of bench_encode.py, in an environment of its own.
 
-Run: python encode_rival.py SIDE MODEL TEXTS WORK BATCH. Prints "ready", then, for each line of its input, the seconds
-of CPU that all texts took. One thread.
+Run: python encode_rival.py SIDE MODEL TEXTS WORK BATCH. Prints "ready", then, for each line, the seconds of CPU
+that all texts took. One thread.
 """
 
 from __future__ import annotations
