@@ -18,6 +18,7 @@ from mvprune.cli.shared.options import command_parser
 from mvprune.cli.shared.output import print_data
 from mvprune.cli.shared.text import clean
 from mvprune.common.addresses import is_loopback, split_address
+from mvprune.common.files import expanded
 
 if TYPE_CHECKING:
     import socket
@@ -30,7 +31,8 @@ _DETAILS = """The console is a client of the server, with the address and the to
 address with a key: who has it may do what the token may. Ctrl-C ends it.
 
 With --login, which mvprune-console has by itself, it is for many users: each logs in with a token of the server, and
-the console itself has none. Put a proxy with HTTPS before it, and name the host that browsers call with --host-name."""
+the console itself has none. Put a proxy with HTTPS before it, and name the host that browsers call with --host-name.
+--sessions keeps users logged in over restarts: each file in the folder opens only with the cookie of its browser."""
 _ADDRESS = ("127.0.0.1", 0)
 _ADDRESS_OF_MANY = ("127.0.0.1", 8090)
 _SOME_TOKEN = "of-a-user"  # noqa: S105 (none of a server: it stands for those to come)
@@ -68,6 +70,12 @@ def console_command(argv: Sequence[str]) -> ExitCode:
         metavar="NAME",
         help="a name that browsers call the console by, through HTTPS; only with --login; may be repeated",
     )
+    parser.add_argument(
+        "--sessions",
+        type=Path,
+        metavar="FOLDER",
+        help="keeps users logged in when the console restarts; only with --login; default: in memory",
+    )
     parser.add_argument("--issuer", metavar="URL", help="of OpenID Connect, by which users can log in; with --login")
     parser.add_argument("--client-id", metavar="ID", help="of the console at the issuer")
     parser.add_argument("--client-secret-file", metavar="FILE", help="its secret; default: none, PKCE only")
@@ -78,6 +86,8 @@ def console_command(argv: Sequence[str]) -> ExitCode:
     args = parser.parse_args(argv)
     if args.host_name and not args.login:
         raise UsageError("--host-name: is for many users; it needs --login", parser.prog)
+    if args.sessions and not args.login:
+        raise UsageError("--sessions: is for many users; it needs --login", parser.prog)
     if bool(args.issuer) != bool(args.client_id) or (args.issuer and not args.login):
         raise UsageError("--issuer: is given with --client-id and --login only", parser.prog)
     if not args.login and args.listen and not is_loopback(args.listen[0]):
@@ -104,7 +114,14 @@ def _settings(args: argparse.Namespace) -> Settings:
     is_local = is_loopback((args.listen or _ADDRESS_OF_MANY)[0]) and not args.host_name
     provider = _provider(args) if args.issuer else None
     names = tuple(args.host_name)
-    return Settings(found.with_token(""), project, secure=not is_local, provider=provider, host_names=names)
+    return Settings(
+        found.with_token(""),
+        project,
+        secure=not is_local,
+        provider=provider,
+        host_names=names,
+        sessions=expanded(args.sessions).absolute() if args.sessions else None,
+    )
 
 
 def _provider(args: argparse.Namespace) -> Provider:
@@ -128,6 +145,11 @@ def _serve(args: argparse.Namespace, settings: Settings) -> ExitCode:
     from mvprune.console.server import run
 
     once = "" if args.login or args.no_browser else secrets.token_urlsafe(24)
+    try:
+        console = application(settings, [once] if once else [])
+    except OSError as error:
+        reason = f"got {str(args.sessions)!r} ({error.strerror})"
+        raise LocalRefusal(f"--sessions must be a folder that can be written, {reason}") from error
     with _listening(args) as listening:
         host, port = listening.getsockname()[:2]
         base = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -138,7 +160,7 @@ def _serve(args: argparse.Namespace, settings: Settings) -> ExitCode:
             print(url if args.form.quiet else clean(f"console of {settings.endpoint.address} on {url}"), flush=True)
         if once:
             _open_browser(f"{base}/start/{once}")
-        run(application(settings, [once] if once else []), listening)
+        run(console, listening)
     return ExitCode.OK
 
 

@@ -19,6 +19,7 @@ from mvprune.console.routes import routes
 from mvprune.console.security import SecurityHeaders
 from mvprune.console.sessions import Sessions
 from mvprune.console.settings import Settings
+from mvprune.console.store import Store
 from mvprune.console.visit import FOLDER
 from mvprune.serving.hosts import HostCheck
 from mvprune.sweep.report import plots
@@ -37,8 +38,12 @@ def application(settings: Settings, once: Iterable[str] = ()) -> Starlette:
 
     Args:
         once: keys that begin a session once, in place of the settings' key.
+
+    Raises:
+        OSError: the folder of the sessions cannot be written.
     """
-    sessions, feeds = Sessions(), live.Feeds()
+    store = Store(settings.sessions, settings.name) if settings.sessions else None
+    sessions, feeds = Sessions(settings, store), live.Feeds()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

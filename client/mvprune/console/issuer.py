@@ -91,13 +91,26 @@ class IssuerTokens:
     Args:
         said: what the issuer gave.
         url: that gives more.
+
+    Attributes:
+        renewed: is called after each renewal, by the thread of it.
     """
 
     def __init__(self, provider: Provider, url: str, said: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
         self._provider, self._url = provider, url
         self._subject = claims.get("sub")
         self._lock = Lock()
+        self.renewed: Callable[[], None] = lambda: None
         self._take(said, claims)
+
+    @classmethod
+    def of(cls, provider: Provider, kept: Mapping[str, str]) -> IssuerTokens:
+        """The tokens of which `kept` was the answer."""
+        return cls(provider, kept["url"], kept, claims_of(kept["id_token"]))
+
+    def kept(self) -> dict[str, str]:
+        """All that another process needs to go on with them."""
+        return {"url": self._url, "id_token": self.token, "refresh_token": self._refresh}
 
     def is_due(self) -> bool:
         """Whether the token ends soon and can be replaced."""
@@ -113,6 +126,7 @@ class IssuerTokens:
             if claims.get("sub") != self._subject:
                 raise self._provider.refused("gave the token of someone else")
             self._take({"refresh_token": self._refresh, **said}, claims)
+            self.renewed()
 
     def _take(self, said: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
         self.token = str(said["id_token"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
 from mvprune.client.endpoint import Endpoint
 from mvprune.console.issuer import Provider
@@ -21,6 +22,7 @@ class Settings:
         secure: whether browsers reach it by HTTPS, through a proxy: then they are told to keep the cookie to it.
         provider: by which users can log in too; None: with tokens only.
         host_names: names by which browsers may call it, besides addresses and localhost.
+        sessions: the folder of the sessions, which then survive a restart; None: they are in memory only.
     """
 
     endpoint: Endpoint
@@ -29,6 +31,7 @@ class Settings:
     secure: bool = True
     provider: Provider | None = None
     host_names: tuple[str, ...] = ()
+    sessions: Path | None = None
 
     @property
     def cookie(self) -> str:
@@ -37,3 +40,11 @@ class Settings:
         if self.secure:
             return "__Host-mvprune"
         return f"mvprune-console-{hashlib.sha256(self.key.encode()).hexdigest()[:12]}"
+
+    @property
+    def name(self) -> str:
+        """Of which server and issuer it is."""
+        words = [self.endpoint.address]
+        if self.provider:
+            words += [self.provider.url, self.provider.client_id]
+        return " ".join(words)

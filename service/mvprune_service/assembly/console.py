@@ -34,7 +34,7 @@ async def console(settings: Settings) -> AsyncIterator[None]:
         raise StartError(f"--console must be HOST:PORT, got {settings.console!r}") from None
     command = ["console", "--no-browser", "--listen", settings.console]
     if ports.is_auth_required(settings):
-        command.append("--login")
+        command += ["--login", "--sessions", str(settings.home / "console-sessions")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MVPRUNE_")}
     process = await asyncio.create_subprocess_exec(
         sys.executable,

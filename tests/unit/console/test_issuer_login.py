@@ -6,9 +6,9 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -101,6 +101,7 @@ class World:
     accounts: Accounts
     issuer: Issuer
     browser: Callable[[], httpx.AsyncClient]
+    restart: Callable[[], Awaitable[None]]  # another process; browsers made before speak to the old one
 
     async def begun(self, browser: httpx.AsyncClient, then: str = "") -> str:
         """The address with which a browser comes back from the issuer."""
@@ -131,15 +132,21 @@ async def world(tmp_path: Path, issuer: Issuer) -> AsyncIterator[World]:
         service = await stack.enter_async_context(Service(server))
         found = endpoint.find(service.address, token="of-a-user").with_token("")
         provider = Provider(issuer.url, CLIENT, "s3cr3t/", "openid groups")
-        app = application(ConsoleSettings(found, "search", provider=provider, host_names=("console.test",)))
+        settings = ConsoleSettings(found, "search", provider=provider, host_names=("console.test",))
+        settings = replace(settings, sessions=tmp_path / "sessions")
+        apps = [application(settings)]
+
+        async def restart() -> None:
+            await apps.pop().state.sessions.close()
+            apps.append(application(settings))
 
         def browser() -> httpx.AsyncClient:
-            made = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN)
+            made = httpx.AsyncClient(transport=httpx.ASGITransport(apps[0]), base_url=ORIGIN)
             stack.push_async_callback(made.aclose)
             return made
 
-        yield World(accounts, issuer, browser)
-        await app.state.sessions.close()
+        yield World(accounts, issuer, browser, restart)
+        await apps[0].state.sessions.close()
 
 
 async def test_a_user_logs_in_and_comes_to_the_page_that_was_wanted(world: World) -> None:
@@ -220,6 +227,11 @@ async def test_a_session_outlives_its_tokens_while_the_issuer_renews_them(world:
     assert (await browser.get("/projects/search/jobs")).status_code == 200
     assert (await browser.get("/projects/search/jobs")).status_code == 200
     assert accounts.refreshed == 2
+    await world.restart()
+    same = world.browser()
+    same.cookies.update(browser.cookies)
+    assert (await same.get("/projects/search/jobs")).status_code == 200
+    assert accounts.refreshed == 2  # the renewed tokens were kept
     accounts.claims |= {"exp": int(time.time()) + 30}
     other = world.browser()
     await other.get(await world.begun(other))
