@@ -18,7 +18,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, expect, sync_playwright
 from tests.integration.servers import Data, Server
-from tests.unit.console.test_browser import CHROMIUM, MVPCTL, STAND_IN
+from tests.unit.console.browser.conftest import CHROMIUM, MVPCTL, STAND_IN
 
 ROOT = Path(__file__).parents[1]
 WIDTH, HEIGHT = 1100, 760

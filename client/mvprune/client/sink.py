@@ -20,7 +20,7 @@ _Url = upload_pb2.GenerateChunkUrlsResponse.Url
 
 STALL_SECONDS = 60.0
 _PUT_SECONDS = 900.0  # for one chunk through the server: 10 kB/s
-_BLOCK = 1 << 20  # the most that the server takes in one message
+BLOCK = 1 << 20  # the most that the server takes in one message
 _URLS = 32  # that are requested at once: they expire
 
 
@@ -80,8 +80,8 @@ class Sink:
             nonlocal sent
             add(-sent)  # of an earlier try
             sent = 0
-            for start in range(0, len(data), _BLOCK):
-                block = data[start : start + _BLOCK]
+            for start in range(0, len(data), BLOCK):
+                block = data[start : start + BLOCK]
                 yield block
                 sent += len(block)
                 add(len(block))

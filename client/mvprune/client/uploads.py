@@ -319,12 +319,20 @@ def upload(message: upload_pb2.Upload) -> Upload:
     )
 
 
-def _request(project: str, content: Content, *, validate_only: bool) -> upload_pb2.CreateUploadRequest:
+def announced(
+    project: str, kind: sources.Kind, display_name: str, files: Sequence[sources.File], *, validate_only: bool = False
+) -> upload_pb2.CreateUploadRequest:
+    """The request that announces an upload."""
     kinds = {sources.Kind.MODEL: upload_pb2.Upload.MODEL, sources.Kind.DATA: upload_pb2.Upload.DATA}
-    message = upload_pb2.Upload(kind=kinds[content.local.kind], display_name=content.display_name)
-    for file in content.files:
+    message = upload_pb2.Upload(kind=kinds[kind], display_name=display_name)
+    for file in files:
         message.files.add(path=file.path, size_bytes=file.size_bytes, chunks=file.chunks)
     return upload_pb2.CreateUploadRequest(parent=f"projects/{project}", upload=message, validate_only=validate_only)
+
+
+def _request(project: str, content: Content, *, validate_only: bool) -> upload_pb2.CreateUploadRequest:
+    kind, name, files = content.local.kind, content.display_name, content.files
+    return announced(project, kind, name, files, validate_only=validate_only)
 
 
 def _parameters(places: _Places) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from mvprune.serving.hosts import HostCheck
 from mvprune.sweep.report import plots
 
 FILES = {
-    **dict.fromkeys(("htmx.min.js", "uPlot.min.js", "console.js"), "text/javascript"),
+    **dict.fromkeys(("htmx.min.js", "uPlot.min.js", "console.js", "send.js"), "text/javascript"),
     **dict.fromkeys(("uPlot.min.css", "console.css"), "text/css"),
     "icon.svg": "image/svg+xml",
 }

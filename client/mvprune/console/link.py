@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -10,14 +11,19 @@ from mvprune.client.convert import job_fields
 from mvprune.client.core import Core
 from mvprune.client.endpoint import Endpoint
 from mvprune.client.models import JobRecord
+from mvprune.client.sink import BLOCK
 from mvprune.client.sweep import AsyncSweep
 from mvprune.client.sweep_convert import sweep_fields
 from mvprune.client.sweep_models import SweepRecord
 from mvprune.client.transport import Transport
+from mvprune.client.upload_models import Upload
+from mvprune.client.uploads import announced, upload
 from mvprune.client.wire import AsyncWire
-from mvprune.v1 import job_pb2, sweep_pb2
+from mvprune.sources.uploads import File, Kind
+from mvprune.v1 import job_pb2, sweep_pb2, upload_pb2
 
 _SECONDS = 20.0  # that one call may take
+_PUT_SECONDS = 120.0  # a chunk of an upload
 Calls = Core[JobRecord, AsyncSweep]
 
 
@@ -87,6 +93,30 @@ class Link:
         """Submits a job, or checks it. Raises InvalidArgument."""
         answer: Any = await self.transport.call(self.transport.jobs.CreateJob, request)
         return JobRecord(**job_fields(answer))
+
+    async def create_upload(
+        self, project: str, kind: Kind, name: str, files: Sequence[File]
+    ) -> tuple[Upload, list[str]]:
+        """Announces an upload, and returns it with the SHA-256 of the chunks that are missing. Raises InvalidArgument,
+        LimitExceeded."""
+        answer: Any = await self.transport.call(
+            self.transport.uploads.CreateUpload, announced(project, kind, name, files)
+        )
+        return upload(answer), list(answer.missing)
+
+    async def put_chunk(self, name: str, chunk: str, content: bytes) -> None:
+        """Stores a chunk of an upload. Raises InvalidArgument, NotFound."""
+
+        def messages() -> Iterator[upload_pb2.PutChunkRequest]:
+            names = {"name": name, "chunk": chunk}
+            for at in range(0, len(content), BLOCK):
+                yield upload_pb2.PutChunkRequest(**names, data=content[at : at + BLOCK])
+                names = {}
+
+        def put(_: None, timeout: float) -> Any:
+            return self.transport.uploads.PutChunk(messages(), timeout=max(timeout, _PUT_SECONDS))
+
+        await self.transport.call(put, None)
 
     async def sweeps(self, project: str, size: int, page: str) -> SweepPage:
         """A page of the sweeps of a project, newest first."""

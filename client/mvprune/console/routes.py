@@ -61,6 +61,7 @@ ACTIONS: dict[str, Handler] = {
     f"{_SWEEP}/change": actions.change_sweep,
     f"{_SWEEP}/delete": actions.delete_sweep,
     f"{_SWEEP}/share": actions.share,
+    f"{_PROJECT}/uploads/begin": sending.begin,
     f"{_PROJECT}/uploads/{{upload}}/delete": actions.delete_upload,
     f"{_PROJECT}/admin/tokens": actions.create_token,
     f"{_PROJECT}/admin/tokens/{{token}}/revoke": actions.revoke_token,
@@ -72,13 +73,19 @@ ACTIONS: dict[str, Handler] = {
 
 SENDING = f"{_PROJECT}/uploads"
 """Takes the files of a form. It may take as long as they need."""
+CHUNK = f"{_PROJECT}/uploads/{{upload}}/chunks/{{chunk}}"
+"""Takes a chunk of an upload. Its form token is in a header."""
 
 
 def routes(settings: Settings) -> list[Route]:
     """The addresses for users who are logged in."""
     pages = [Route(path, _page(settings, handler), methods=["GET"]) for path, handler in PAGES.items()]
     changes = [Route(path, _action(settings, handler), methods=["POST"]) for path, handler in ACTIONS.items()]
-    return [*pages, *changes, Route(SENDING, _sending(settings), methods=["POST"])]
+    sent = [
+        Route(SENDING, _sending(settings), methods=["POST"]),
+        Route(CHUNK, _chunk(settings, sending.Room()), methods=["POST"]),
+    ]
+    return [*pages, *changes, *sent]
 
 
 def session_of(settings: Settings, request: Request) -> tuple[str, Session] | None:
@@ -128,6 +135,15 @@ def _sending(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
             _check_form_token(session, str(form.get(FORM_TOKEN, "")))
             files = [one for one in form.getlist("file") if isinstance(one, UploadFile)]
             return await sending.receive(Visit(request, session, name, {}), files)
+
+    return answer
+
+
+def _chunk(settings: Settings, room: sending.Room) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        name, session = _own(settings, request)
+        _check_form_token(session, request.headers.get("x-form-token", ""))
+        return await room.put(Visit(request, session, name, {}))
 
     return answer
 

@@ -21,6 +21,7 @@ from mvprune.common.exceptions import NotAuthorised
 from mvprune.common.units import age, duration, percent, size, timestamp
 from mvprune.console.link import Calls
 from mvprune.console.sessions import ALL, Session
+from mvprune.sources.uploads import sent_pattern
 
 FOLDER = Path(__file__).parent
 _MAX_FORM = 1 << 20  # bytes
@@ -54,7 +55,7 @@ def _templates() -> jinja2.Environment:
         "tone": display.tone,
         "timestamp": timestamp,
     }
-    found.globals |= {"version": __version__, "FORM_TOKEN": FORM_TOKEN}
+    found.globals |= {"version": __version__, "FORM_TOKEN": FORM_TOKEN, "SENT": sent_pattern()}
     found.globals["ui"] = found.get_template("macros.html").module  # for parts of pages too
     return found
 

@@ -140,6 +140,12 @@ def is_sent(name: str) -> bool:
     return _PART.fullmatch(name) is not None or ("/" not in name and PurePosixPath(name).suffix in MODEL_SUFFIXES)
 
 
+def sent_pattern() -> str:
+    """The same rule as a regular expression for the whole path, also for JavaScript."""
+    suffixes = "|".join(re.escape(suffix) for suffix in sorted(MODEL_SUFFIXES))
+    return rf"{_PART.pattern}|[^./][^/]*(?:{suffixes})"
+
+
 def is_not_sent_yet(parameter: str, name: str) -> str:
     """The note of a server that was asked about a job whose model or data it does not have yet."""
     return f"{parameter}: {name} is checked when it has been sent"

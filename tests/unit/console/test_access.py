@@ -12,7 +12,7 @@ from tests.unit.console.conftest import OWN, World, form_token
 from tests.waiting import until_seen, until_true
 
 from mvprune.console.app import application
-from mvprune.console.routes import ACTIONS, PAGES, SENDING
+from mvprune.console.routes import ACTIONS, CHUNK, PAGES, SENDING
 from mvprune.console.security import is_local_path
 
 OPEN = {"/health", "/static/{file}", "/static/plots.css", "/login", "/logout", "/shared/{token}"}
@@ -25,7 +25,7 @@ def filled(path: str, world: World) -> str:
 def test_every_address_is_in_a_table(world: World) -> None:
     app = application(world.settings)
     known = {(route.path, method) for route in app.routes for method in route.methods - {"HEAD"}}  # type: ignore[attr-defined]
-    tables = {(path, "GET") for path in PAGES} | {(path, "POST") for path in (*ACTIONS, SENDING)}
+    tables = {(path, "GET") for path in PAGES} | {(path, "POST") for path in (*ACTIONS, SENDING, CHUNK)}
     assert {path for path, _ in known - tables} == OPEN
     assert tables <= known
 

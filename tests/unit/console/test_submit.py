@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
+import json
 import re
 import shlex
 from pathlib import Path
@@ -19,6 +21,7 @@ from mvprune.cli.shared.submit_parser import submit_parser
 from mvprune.client.given import command, job_file, value_of
 from mvprune.common.exceptions import InvalidArgument
 from mvprune.console.sending import place_of
+from mvprune.sources.uploads import CHUNK_BYTES
 from mvprune.spec.parameters import PARAMETERS
 
 PATH = "/projects/search/submit"
@@ -127,6 +130,43 @@ async def test_a_data_file_becomes_an_upload(world: World) -> None:
     reader = await world.logged_in("read")
     token = {"form_token": _token_of(reader)}
     assert (await reader.post(uploads, data=token, files=sent, headers=OWN)).status_code == 403
+
+
+async def test_an_upload_goes_on_with_the_chunks_that_are_missing(world: World) -> None:
+    browser = await world.logged_in("submit")
+    token = await form_token(browser, PATH)
+    content = b"text\tlabel\n" + b"".join(b"row %09d\t1\n" % number for number in range(600_000))
+    chunks = [content[at : at + CHUNK_BYTES] for at in range(0, len(content), CHUNK_BYTES)]
+    names = [hashlib.sha256(chunk).hexdigest() for chunk in chunks]
+    uploads = "/projects/search/uploads"
+    form = {"form_token": token, "kind": "data", "name": "mine.tsv"}
+    form["files"] = json.dumps([["mine.tsv", len(content), names]])
+
+    async def begin() -> Any:
+        answer = await browser.post(f"{uploads}/begin", data=form, headers=OWN)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    begun = await begin()
+    assert (len(names), begun["missing"]) == (2, names)
+    addresses = [f"{uploads}/{begun['digest']}/chunks/{name}" for name in names]
+    headers = {**OWN, "x-form-token": token}
+    for site, status in ((OWN, 403), ({"x-form-token": token}, 403), ({**OWN, "x-form-token": "x"}, 403)):
+        assert (await browser.post(addresses[0], content=chunks[0], headers=site)).status_code == status
+    assert (await world.browser().post(addresses[0], content=chunks[0], headers=headers)).status_code == 401
+    for content, status in ((chunks[1], 400), (chunks[0][:-1] + b"x", 400), (chunks[0] + b"x", 413)):
+        assert (await browser.post(addresses[0], content=content, headers=headers)).status_code == status
+    assert (await browser.post(addresses[0], content=chunks[0], headers=headers)).status_code == 204
+    assert (await begin())["missing"] == names[1:]  # the page was loaded again
+    assert (await browser.post(addresses[1], content=chunks[1], headers=headers)).status_code == 204
+    done = await begin()
+    assert (done["missing"], done["reference"]) == ([], f"upload:{begun['digest']}/mine.tsv")
+    for files in ("", "x", "[1]", '[["a.tsv"]]', '[["a.tsv", "x", []]]', '[["../a.tsv", 0, []]]', "[]"):
+        wrong = await browser.post(f"{uploads}/begin", data={**form, "files": files}, headers=OWN)
+        assert wrong.status_code == 400, files
+    other = await world.logged_in("other")
+    headers["x-form-token"] = _token_of(other)
+    assert (await other.post(addresses[0], content=chunks[0], headers=headers)).status_code == 403
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../x", "/etc/x", "a//b", "a/./b", "a\\b", "a\x00b", "", "c:x", "a" * 300])

@@ -110,63 +110,6 @@
   document.addEventListener("htmx:after:swap", ready);
   ready();
 
-  // A model's folder or a data file that is dropped on its field is sent, and the field gets its reference.
-  async function entries(item) {
-    if (item.isFile) {
-      const file = await new Promise((done, failed) => item.file(done, failed));
-      return [[item.fullPath.slice(1), file]];
-    }
-    const reader = item.createReader();
-    const found = [];
-    for (;;) {
-      const some = await new Promise((done, failed) => reader.readEntries(done, failed));
-      if (!some.length) return found;
-      for (const one of some) found.push(...await entries(one));
-    }
-  }
-  async function sendFiles(field, files) {
-    const form = field.form; // its fields hide its properties: one parameter is called dataset
-    const data = new FormData();
-    data.append("form_token", form.querySelector("[name=form_token]").value);
-    for (const [path, file] of files) data.append("file", file, path);
-    const old = field.value;
-    field.value = "sending …";
-    field.disabled = true;
-    const answer = await fetch(form.getAttribute("data-uploads"), { method: "POST", body: data, headers: { accept: "application/json" } });
-    field.disabled = false;
-    if (answer.ok) {
-      field.value = (await answer.json()).reference;
-    } else {
-      field.value = old;
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      alert(page.querySelector(".problem").textContent.trim());
-    }
-  }
-  document.querySelectorAll("[data-drop]").forEach((field) => {
-    const isModel = field.dataset.drop === "model";
-    const picker = document.createElement("input");
-    picker.type = "file";
-    picker.webkitdirectory = isModel;
-    picker.hidden = true;
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = isModel ? "Send a folder" : "Send a file";
-    button.setAttribute("aria-label", `${button.textContent} for ${field.name}`);
-    button.addEventListener("click", () => picker.click());
-    picker.addEventListener("change", () => {
-      sendFiles(field, [...picker.files].map((file) => [file.webkitRelativePath || file.name, file]));
-    });
-    field.after(button);
-    field.addEventListener("dragover", (event) => { event.preventDefault(); field.classList.add("dropping"); });
-    field.addEventListener("dragleave", () => field.classList.remove("dropping"));
-    field.addEventListener("drop", async (event) => {
-      event.preventDefault();
-      field.classList.remove("dropping");
-      const items = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry()).filter(Boolean);
-      sendFiles(field, (await Promise.all(items.map(entries))).flat());
-    });
-  });
-
   // The list of jobs is remembered as it was last looked at.
   const section = document.querySelector('[data-section="jobs"]');
   if (section && document.getElementById("filter")) {
