@@ -142,10 +142,15 @@ class Plot:
             place = f'cx="{_number(self.x(x))}" cy="{_number(self.y(y))}" r="3"'
             self._parts.append(f'<circle {place} class="{style}"><title>{x:,.6g}: {y:.4f}</title></circle>')
 
-    def mark(self, x: float, y: float, shape: str, style: str, note: str) -> None:
-        """One of the shapes at a point, with a note as tooltip."""
+    def mark(self, x: float, y: float, shape: str, style: str, note: str, runs: Iterable[int] = ()) -> None:
+        """One of the shapes at a point, with a note as tooltip.
+
+        Args:
+            runs: the numbers of those whose result it is: pages with scripts light them up together.
+        """
         path = f"M{_point(self.x(x), self.y(y))}{_SHAPES[shape]}"
-        self._parts.append(f'<path class="{style}" d="{path}"><title>{escape(note)}</title></path>')
+        of = f' data-run="{numbers}"' if (numbers := " ".join(map(str, runs))) else ""
+        self._parts.append(f'<path class="{style}"{of} d="{path}"><title>{escape(note)}</title></path>')
 
     def error_bar(self, x: float, low: float, high: float, style: str) -> None:
         """A vertical bar with ends."""

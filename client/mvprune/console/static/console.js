@@ -92,8 +92,49 @@
     document.addEventListener("visibilitychange", readLog);
   }
 
+  // A run is lit wherever the page shows it: the one under the pointer, else the one with the focus.
+  let under = null;
+  const runs = (element) => element.dataset.run.split(" ");
+  function light() {
+    const one = [under, document.activeElement].map((place) => place && place.closest("[data-run]")).find(Boolean);
+    const wanted = new Set(one ? runs(one) : []);
+    document.querySelectorAll("[data-run]").forEach((other) => {
+      other.classList.toggle("lit", runs(other).some((run) => wanted.has(run)));
+    });
+  }
+  if (document.querySelector("[data-run]")) {
+    document.addEventListener("mouseover", (event) => { under = event.target; light(); });
+    document.documentElement.addEventListener("mouseleave", () => { under = null; light(); });
+    document.addEventListener("focusin", light);
+    document.addEventListener("focusout", () => setTimeout(light));
+  }
+
+  // Tables that are long get a field: only rows with all of its words are shown, and those that are chosen.
+  const FEW_ROWS = 8;
+  function narrow(box) {
+    const rows = [...box.nextElementSibling.querySelectorAll("tbody tr")];
+    const words = box.querySelector("input").value.toLowerCase().split(/\s+/).filter(Boolean);
+    box.hidden = rows.length < FEW_ROWS && !words.length;
+    let left = 0;
+    for (const row of rows) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word)) && !row.querySelector(":checked");
+      left += !row.hidden;
+    }
+    box.querySelector("output").textContent = words.length ? `${left} of ${rows.length}` : "";
+  }
+  document.addEventListener("input", (event) => {
+    const box = event.target.closest("[data-rows]");
+    if (box) narrow(box);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.target.closest("[data-rows]")) event.preventDefault(); // it is in a form
+  });
+
   // Small things.
   function ready() {
+    document.querySelectorAll("[data-rows]").forEach(narrow);
+    light();
     document.querySelectorAll("[data-copy]").forEach((button) => { button.hidden = !navigator.clipboard; });
     drawAll();
   }

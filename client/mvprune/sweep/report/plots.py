@@ -204,18 +204,18 @@ class _Drawing:
         small = [one for one in self.found if one[0].is_dense]
         for cell, x, y in small:
             self.plot.error_bar(x, *_ends(y), "is-dense")
-            self.plot.mark(x, y.mean, "cross", "small", self._note(cell, x, y))
+            self._mark(cell, x, y, "cross", "small")
         if small:
             entries.append((sample("", "cross", "small"), "dense models, density 100 %"))
         others = [one for one in self.found if one[0].line in self._panel.hidden]
         for cell, x, y in others:
-            self.plot.mark(x, y.mean, "circle", "in-faint", self._note(cell, x, y))
+            self._mark(cell, x, y, "circle", "in-faint")
         if others:
             entries.append((sample("", "circle", "in-faint"), "lines that are not drawn, where they are on the front"))
         for cell, x, y in self.found:
             if self._results.is_chosen(cell):
                 verdict = self._results.verdict
-                self.plot.mark(x, y.mean, "ring", "chosen", f"{verdict}: {self._note(cell, x, y)}")
+                self._mark(cell, x, y, "ring", "chosen", f"{verdict}: ")
                 entries.append((sample("", "ring", "chosen"), verdict))
         caption = "Means over seeds; bars: one standard deviation to each side, where there are two seeds or more."
         if hidden := len(self._panel.hidden):
@@ -240,9 +240,13 @@ class _Drawing:
         for cell, x, y in found:
             if y.deviation is not None:
                 self.plot.error_bar(x, *_ends(y), f"e{index}")
-            self.plot.mark(x, y.mean, _SHAPES[index], f"m{index}", self._note(cell, x, y))
+            self._mark(cell, x, y, _SHAPES[index], f"m{index}")
         absent = "" if found else " (no value)"
         return sample(f"s{index}", _SHAPES[index], f"m{index}"), line.name + absent
+
+    def _mark(self, cell: Cell, x: float, y: Stat, shape: str, style: str, verdict: str = "") -> None:
+        note = verdict + self._note(cell, x, y)
+        self.plot.mark(x, y.mean, shape, style, note, (point.number for point in cell.points))
 
     def _of(self, line: Line) -> list[tuple[Cell, float, Stat]]:
         return [one for one in self.found if not one[0].is_dense and one[0].line == line.name]

@@ -74,8 +74,15 @@ class World:
             self.problems.append(f"{kind}: {text}")
 
 
+@pytest.fixture
+def world(shared: World) -> World:
+    """What is there, with no problems of other tests."""
+    shared.problems = []
+    return shared
+
+
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     if CHROMIUM is None:
         pytest.skip("there is no chromium")
     folder = tmp_path_factory.mktemp("console")
