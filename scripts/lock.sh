@@ -13,8 +13,8 @@ lock() { # lock FILE OPTIONS...: for every platform, and with no address of an i
     --no-header --no-annotate "$@" --output-file "locks/$file"
 }
 
-lock server.txt --extra service --extra ray --extra postgres --extra otel "$@"
-lock control-plane.txt --extra service --extra postgres --extra otel "$@" # of the image, which has no Ray
+lock server.txt --extra service --extra console --extra ray --extra postgres --extra otel "$@"
+lock control-plane.txt --extra service --extra console --extra postgres --extra otel "$@" # of the image, which has no Ray
 # Of the image that serves a folder: nothing of it talks to a server.
 lock serve.txt --extra serve --no-emit-package grpcio --no-emit-package protobuf \
   --no-emit-package googleapis-common-protos "$@"

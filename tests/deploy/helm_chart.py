@@ -64,6 +64,25 @@ MATRIX: dict[str, Values] = {
             "dashboard": {"enabled": True},
         },
     },
+    "console": {**STORE, "console": {"enabled": True, "hostName": "console.example.com"}},
+    "console with an issuer": {
+        **POSTGRES,
+        "tls": {"existingSecret": "tls"},
+        "console": {
+            "enabled": True,
+            "hostName": "console.example.com",
+            "issuer": {
+                "url": "https://login.example:8443/realm",
+                "clientId": "the console",
+                "scopes": "openid groups",
+                "existingSecret": "issuer",
+            },
+            "sessions": {"size": "1Gi", "storageClass": "fast"},
+        },
+        "imagePullSecrets": [{"name": "registry"}],
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "x", "operator": "Exists"}],
+    },
     "existing secrets": {
         **POSTGRES,
         "secrets": {

@@ -143,7 +143,7 @@ seccompProfile: {type: RuntimeDefault}
 {{/* SHA-256 of the content of existing Secrets, so that an upgrade after a change restarts the pods. */}}
 {{- define "mvprune.secretsChecksum" -}}
 {{- $root := . -}}
-{{- $names := list .Values.database.existingSecret .Values.store.credentials.existingSecret .Values.tls.existingSecret -}}
+{{- $names := list .Values.database.existingSecret .Values.store.credentials.existingSecret .Values.tls.existingSecret .Values.console.issuer.existingSecret -}}
 {{- range .Values.secrets }}{{ $names = append $names .existingSecret }}{{ end -}}
 {{- $content := list -}}
 {{- range $names | compact | uniq -}}
@@ -166,6 +166,14 @@ seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 {{- if and (ne .Values.service.type "ClusterIP") (not .Values.tls.existingSecret) -}}
 {{- fail (printf "service.type must be ClusterIP without TLS, got %q; set tls.existingSecret, since tokens would be readable on the network" .Values.service.type) -}}
+{{- end -}}
+{{- if and .Values.console.enabled (not .Values.console.hostName) -}}
+{{- fail "console.hostName must be the name by which browsers call the console, got \"\"; set it to the host of your ingress" -}}
+{{- end -}}
+{{- with .Values.console.issuer -}}
+{{- if ne (empty .url) (empty .clientId) -}}
+{{- fail (printf "console.issuer.url and console.issuer.clientId must be given together, got %q and %q" .url .clientId) -}}
+{{- end -}}
 {{- end -}}
 {{- $groups := dict -}}
 {{- range .Values.rayCluster.workerGroups -}}
