@@ -81,7 +81,7 @@ SECTIONS = (
     Section(
         "Administration",
         "client.admin",
-        ("Token", "NewToken", "Project", "AsyncAdmin", "Admin"),
+        ("Token", "NewToken", "Project", "AuditEntry", "AsyncAdmin", "Admin"),
         shown="",
         opening="`Client.admin` and `AsyncClient.admin`.",
     ),

@@ -236,6 +236,7 @@ class Settings(BaseSettings):
         "','; default: none",
     )
     webhook_days: Days = Field(7.0, ge=3, le=3650, description="time for which deliveries of webhooks are kept")
+    audit_days: Days = Field(365.0, ge=1, le=36500, description="time for which entries of the audit are kept")
     max_running_gpus: Annotated[float | None, Form("GPUS")] = Field(
         None, ge=0, le=100_000, description="GPUs in use by a project that has no quota of its own; default: no limit"
     )

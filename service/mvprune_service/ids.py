@@ -94,6 +94,10 @@ class WebhookName(NamedTuple):
         return f"projects/{self.project}/webhooks/{self.webhook}"
 
 
+Name = JobName | SweepName | UploadName | TokenName | WebhookName
+"""Of what calls create."""
+
+
 class DeliveryName(NamedTuple):
     """projects/{project}/webhooks/{webhook}/deliveries/{event}."""
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from mvprune.client import server
-from mvprune.client.convert import time_of
+from mvprune.client.convert import same_fields, time_of
 from mvprune.client.pages import listed
 from mvprune.client.server import ServerStatus
 from mvprune.client.transport import Transport
@@ -69,6 +69,32 @@ class Project:
     sweeps: Mapping[str, int]
     uploads: Mapping[str, int]  # READY, INCOMPLETE
     artifacts: int
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """What a call did that changed something, was to, or was refused.
+
+    Attributes:
+        project: "-": the call was about none.
+        principal: id of the API token; issuer and subject of an issuer's token; local where the server asks for none.
+        method: the RPC, such as CancelJob.
+        resource: name of what it was about, or of what it created.
+        code: of gRPC; OK: the change was made.
+        address: of the caller, or of the proxy that it came through.
+        request_id: that the caller chose, for RPCs that take one.
+    """
+
+    id: str
+    name: str
+    project: str
+    create_time: datetime | None
+    principal: str
+    method: str
+    resource: str
+    code: str
+    address: str
+    request_id: str
 
 
 class AsyncAdmin:
@@ -139,6 +165,24 @@ class AsyncAdmin:
         """Revokes a token for ever."""
         request = admin_pb2.RevokeTokenRequest(name=f"projects/{project}/tokens/{token_id}")
         return Token(**_token_fields(await self._transport.call(self._transport.admin.RevokeToken, request)))
+
+    async def audit(
+        self, project: str, *, filter: str = "", order_by: str = "", limit: int | None = None
+    ) -> AsyncGenerator[AuditEntry, None]:
+        """Iterates over the audit of a project, newest first unless `order_by` says otherwise.
+
+        Args:
+            project: "-": all projects, and what is about none.
+            filter: as in `Client.list`, of principal, method, code, resource, project, address, request_id and
+                create_time.
+            order_by: create_time, "create_time desc" for descending.
+            limit: how many at most; None: all.
+        """
+        request = admin_pb2.ListAuditEntriesRequest(parent=f"projects/{project}", filter=filter, order_by=order_by)
+        method = self._transport.admin.ListAuditEntries
+        async for entry in listed(self._transport, method, request, "entries", limit):
+            _, owner, _, entry_id = entry.name.split("/")
+            yield same_fields(AuditEntry, entry, id=entry_id, project=owner)
 
     async def project(self, project: str) -> Project:
         """Returns a project with what it has. A token of the project is enough."""

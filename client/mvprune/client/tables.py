@@ -11,7 +11,7 @@ from mvprune.client.models import JobState
 from mvprune.common.units import age, count, duration, exact_size, percent, size, timestamp
 
 if TYPE_CHECKING:
-    from mvprune.client.admin import Project, Token
+    from mvprune.client.admin import AuditEntry, Project, Token
     from mvprune.client.catalog import ModelEntry, TaskEntry
     from mvprune.client.models import Artifact, Attempt, Capacity, JobEvent, Queue
     from mvprune.client.server import Quarantine, ServerStatus
@@ -29,6 +29,7 @@ QUEUE_COLUMNS = ("JOB", "AHEAD", "WAITS FOR", "SINCE", "NAME")
 TOKEN_COLUMNS = ("ID", "SCOPE", "STATE", "CREATED (UTC)", "EXPIRES", "LAST USED", "CREATOR", "SHOWS", "NAME")
 WEBHOOK_COLUMNS = ("ID", "STATE", "EVENTS", "WAITING", "FAILURES", "URL", "NAME")
 DELIVERY_COLUMNS = ("ID", "STATE", "EVENT", "SUBJECT", "TIME (UTC)", "ATTEMPTS", "ANSWER")
+AUDIT_COLUMNS = ("TIME (UTC)", "PRINCIPAL", "METHOD", "CODE", "RESOURCE", "ADDRESS", "REQUEST")
 PROJECT_COLUMNS = ("PROJECT", "QUEUED", "MAX", "RUNNING", "GPUS", "MAX GPUS", "UPLOADS", "MAX UPLOADS")
 
 
@@ -155,6 +156,14 @@ def token_rows(tokens: Sequence[Token]) -> list[list[str]]:
         times = [timestamp(time) for time in (token.create_time, token.expire_time, token.last_use_time)]
         rows.append([token.id, token.scope, state, *times, token.creator, token.resource, token.display_name])
     return rows
+
+
+def audit_rows(entries: Sequence[AuditEntry]) -> list[list[str]]:
+    """Entries of the audit: the cells below AUDIT_COLUMNS."""
+    return [
+        [timestamp(one.create_time), one.principal, one.method, one.code, one.resource, one.address, one.request_id]
+        for one in entries
+    ]
 
 
 def status_fields(status: ServerStatus, address: str) -> list[tuple[str, str]]:

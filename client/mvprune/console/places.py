@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from mvprune.client import display, tables
-from mvprune.common.exceptions import NotAuthorised
 from mvprune.console.visit import Visit
 
 _RUNNING = "state = STARTING OR state = RUNNING OR state = FINALIZING OR state = CANCELLING"
@@ -57,8 +56,7 @@ async def queue(visit: Visit) -> Response:
 
 async def admin(visit: Visit) -> Response:
     """Tokens and quotas, for those who may change them."""
-    if not visit.session.is_admin:
-        raise NotAuthorised("this page needs a token with the scope admin", code="PERMISSION_DENIED")
+    visit.check_admin()
     return await admin_page(visit)
 
 

@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from mvprune.common.exceptions import NotAuthorised, ServerUnreachable
-from mvprune.console import actions, compare, job, jobs, logs, places, sending, submit, sweeps, webhooks
+from mvprune.console import actions, audit, compare, job, jobs, logs, places, sending, submit, sweeps, webhooks
 from mvprune.console.live import events
 from mvprune.console.security import is_own
 from mvprune.console.sessions import Session
@@ -48,6 +48,7 @@ PAGES: dict[str, Handler] = {
     f"{_PROJECT}/catalog": places.catalog,
     f"{_PROJECT}/uploads": places.uploads,
     f"{_PROJECT}/admin": places.admin,
+    f"{_PROJECT}/audit": audit.listing,
     f"{_PROJECT}/webhooks": webhooks.listing,
     f"{_PROJECT}/webhooks/{{webhook}}": webhooks.overview,
 }

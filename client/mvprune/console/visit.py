@@ -33,7 +33,7 @@ SECTIONS = {
     "Models and tasks": "catalog",
     "Uploads": "uploads",
 }
-ADMIN = {"Tokens and quotas": "admin", "Webhooks": "webhooks"}
+ADMIN = {"Tokens and quotas": "admin", "Webhooks": "webhooks", "Audit": "audit"}
 PARTIAL = "part"
 """The parameter of an address that asks for the content of a page without its frame."""
 
@@ -105,6 +105,11 @@ class Visit:
             return []
         known = SECTIONS | (ADMIN if self.session.is_admin else {})
         return [(text, self.path(name)) for text, name in known.items()]
+
+    def check_admin(self) -> None:
+        """Raises NotAuthorised unless the user may change the project's tokens."""
+        if not self.session.is_admin:
+            raise NotAuthorised("this page needs a token with the scope admin", code="PERMISSION_DENIED")
 
     def is_in(self, path: str) -> bool:
         """Whether this page is in a part of the console."""

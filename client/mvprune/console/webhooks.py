@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from mvprune.client import tables
-from mvprune.common.exceptions import NotAuthorised, bad_field
+from mvprune.common.exceptions import bad_field
 from mvprune.console.visit import Visit
 
 _ROWS = 100
@@ -14,7 +14,7 @@ _STATES = ("pending", "delivered", "failed")
 
 async def listing(visit: Visit) -> Response:
     """All webhooks, and a form for another."""
-    _check(visit)
+    visit.check_admin()
     found = [one async for one in visit.calls.webhooks.list()]
     rows = list(zip(found, tables.webhook_rows(found), strict=True))
     return visit.page("webhooks.html", columns=tables.WEBHOOK_COLUMNS, rows=rows)
@@ -22,7 +22,7 @@ async def listing(visit: Visit) -> Response:
 
 async def overview(visit: Visit) -> Response:
     """A webhook and its newest deliveries."""
-    _check(visit)
+    visit.check_admin()
     return await _page(visit)
 
 
@@ -83,8 +83,3 @@ async def _page(visit: Visit, webhook_id: str = "", *, secret: str = "", tested:
         columns=tables.DELIVERY_COLUMNS,
         rows=list(zip(found, tables.delivery_rows(found), strict=True)),
     )
-
-
-def _check(visit: Visit) -> None:
-    if not visit.session.is_admin:
-        raise NotAuthorised("this page needs a token with the scope admin", code="PERMISSION_DENIED")

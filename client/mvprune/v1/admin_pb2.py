@@ -16,7 +16,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mvprune/v1/admin.proto\x12\nmvprune.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfd\x02\n\x05Token\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12&\n\x05scope\x18\x03 \x01(\x0e\x32\x17.mvprune.v1.Token.Scope\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0brevoke_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rlast_use_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63reator\x18\x08 \x01(\t\x12\x10\n\x08resource\x18\t \x01(\t\"?\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\x08\n\x04READ\x10\x01\x12\n\n\x06SUBMIT\x10\x02\x12\t\n\x05\x41\x44MIN\x10\x03\"\x90\x01\n\x06\x43\x61ller\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12&\n\x05scope\x18\x03 \x01(\x0e\x32\x17.mvprune.v1.Token.Scope\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08resource\x18\x05 \x01(\t\"\xb8\x04\n\x07Project\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1c\n\x0fmax_queued_jobs\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x1d\n\x10max_running_gpus\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x13\n\x0bqueued_jobs\x18\x04 \x01(\x03\x12\x14\n\x0crunning_jobs\x18\x05 \x01(\x03\x12\x14\n\x0crunning_gpus\x18\x06 \x01(\x01\x12\x1d\n\x10max_upload_bytes\x18\x07 \x01(\x03H\x02\x88\x01\x01\x12\x14\n\x0cupload_bytes\x18\x08 \x01(\x03\x12+\n\x04jobs\x18\t \x03(\x0b\x32\x1d.mvprune.v1.Project.JobsEntry\x12/\n\x06sweeps\x18\n \x03(\x0b\x32\x1f.mvprune.v1.Project.SweepsEntry\x12\x31\n\x07uploads\x18\x0b \x03(\x0b\x32 .mvprune.v1.Project.UploadsEntry\x12\x11\n\tartifacts\x18\x0c \x01(\x03\x1a+\n\tJobsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a-\n\x0bSweepsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a.\n\x0cUploadsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\x12\n\x10_max_queued_jobsB\x13\n\x11_max_running_gpusB\x13\n\x11_max_upload_bytes\"\x93\x07\n\x0cServerStatus\x12\x0f\n\x07version\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x64\x61tabase\x18\x04 \x01(\t\x12\x17\n\x0fschema_revision\x18\x05 \x01(\t\x12\r\n\x05store\x18\x06 \x01(\t\x12\x10\n\x08\x65xecutor\x18\x07 \x01(\t\x12\x33\n\x08\x63\x61pacity\x18\x08 \x01(\x0b\x32!.mvprune.v1.ServerStatus.Capacity\x12\x30\n\x04jobs\x18\t \x03(\x0b\x32\".mvprune.v1.ServerStatus.JobsEntry\x12\x34\n\x11oldest_queued_age\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rlive_attempts\x18\x0b \x01(\x03\x12\x38\n\x15longest_heartbeat_age\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08watchers\x18\r \x01(\x03\x12\x38\n\x08problems\x18\x0e \x03(\x0b\x32&.mvprune.v1.ServerStatus.ProblemsEntry\x12\x37\n\nquarantine\x18\x0f \x01(\x0b\x32#.mvprune.v1.ServerStatus.Quarantine\x1a\x89\x01\n\x08\x43\x61pacity\x12\x0c\n\x04\x63pus\x18\x01 \x01(\x01\x12\x0c\n\x04gpus\x18\x02 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x03\x12\x15\n\rreserved_cpus\x18\x04 \x01(\x01\x12\x15\n\rreserved_gpus\x18\x05 \x01(\x01\x12\x1d\n\x15reserved_memory_bytes\x18\x06 \x01(\x03\x1ao\n\nQuarantine\x12\x0f\n\x07objects\x18\x01 \x01(\x03\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x11\n\tartifacts\x18\x03 \x01(\x03\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a+\n\tJobsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"n\n\x12\x43reateTokenRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12 \n\x05token\x18\x02 \x01(\x0b\x32\x11.mvprune.v1.Token\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"G\n\x13\x43reateTokenResponse\x12 \n\x05token\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Token\x12\x0e\n\x06secret\x18\x02 \x01(\t\"l\n\x11ListTokensRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x04 \x01(\t\x12\x10\n\x08order_by\x18\x05 \x01(\t\"P\n\x12ListTokensResponse\x12!\n\x06tokens\x18\x01 \x03(\x0b\x32\x11.mvprune.v1.Token\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x12RevokeTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"`\n\x12\x43reateShareRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x03ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0c\x64isplay_name\x18\x03 \x01(\t\"\x12\n\x10GetCallerRequest\"!\n\x11GetProjectRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"<\n\x13ListProjectsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"V\n\x14ListProjectsResponse\x12%\n\x08projects\x18\x01 \x03(\x0b\x32\x13.mvprune.v1.Project\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"<\n\x14UpdateProjectRequest\x12$\n\x07project\x18\x01 \x01(\x0b\x32\x13.mvprune.v1.Project\"\x18\n\x16GetServerStatusRequest2\xaa\x05\n\x0c\x41\x64minService\x12N\n\x0b\x43reateToken\x12\x1e.mvprune.v1.CreateTokenRequest\x1a\x1f.mvprune.v1.CreateTokenResponse\x12K\n\nListTokens\x12\x1d.mvprune.v1.ListTokensRequest\x1a\x1e.mvprune.v1.ListTokensResponse\x12@\n\x0bRevokeToken\x12\x1e.mvprune.v1.RevokeTokenRequest\x1a\x11.mvprune.v1.Token\x12N\n\x0b\x43reateShare\x12\x1e.mvprune.v1.CreateShareRequest\x1a\x1f.mvprune.v1.CreateTokenResponse\x12=\n\tGetCaller\x12\x1c.mvprune.v1.GetCallerRequest\x1a\x12.mvprune.v1.Caller\x12@\n\nGetProject\x12\x1d.mvprune.v1.GetProjectRequest\x1a\x13.mvprune.v1.Project\x12Q\n\x0cListProjects\x12\x1f.mvprune.v1.ListProjectsRequest\x1a .mvprune.v1.ListProjectsResponse\x12\x46\n\rUpdateProject\x12 .mvprune.v1.UpdateProjectRequest\x1a\x13.mvprune.v1.Project\x12O\n\x0fGetServerStatus\x12\".mvprune.v1.GetServerStatusRequest\x1a\x18.mvprune.v1.ServerStatusb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mvprune/v1/admin.proto\x12\nmvprune.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfd\x02\n\x05Token\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12&\n\x05scope\x18\x03 \x01(\x0e\x32\x17.mvprune.v1.Token.Scope\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0brevoke_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rlast_use_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63reator\x18\x08 \x01(\t\x12\x10\n\x08resource\x18\t \x01(\t\"?\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\x08\n\x04READ\x10\x01\x12\n\n\x06SUBMIT\x10\x02\x12\t\n\x05\x41\x44MIN\x10\x03\"\x90\x01\n\x06\x43\x61ller\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12&\n\x05scope\x18\x03 \x01(\x0e\x32\x17.mvprune.v1.Token.Scope\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08resource\x18\x05 \x01(\t\"\xb8\x04\n\x07Project\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1c\n\x0fmax_queued_jobs\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x1d\n\x10max_running_gpus\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x13\n\x0bqueued_jobs\x18\x04 \x01(\x03\x12\x14\n\x0crunning_jobs\x18\x05 \x01(\x03\x12\x14\n\x0crunning_gpus\x18\x06 \x01(\x01\x12\x1d\n\x10max_upload_bytes\x18\x07 \x01(\x03H\x02\x88\x01\x01\x12\x14\n\x0cupload_bytes\x18\x08 \x01(\x03\x12+\n\x04jobs\x18\t \x03(\x0b\x32\x1d.mvprune.v1.Project.JobsEntry\x12/\n\x06sweeps\x18\n \x03(\x0b\x32\x1f.mvprune.v1.Project.SweepsEntry\x12\x31\n\x07uploads\x18\x0b \x03(\x0b\x32 .mvprune.v1.Project.UploadsEntry\x12\x11\n\tartifacts\x18\x0c \x01(\x03\x1a+\n\tJobsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a-\n\x0bSweepsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a.\n\x0cUploadsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\x12\n\x10_max_queued_jobsB\x13\n\x11_max_running_gpusB\x13\n\x11_max_upload_bytes\"\xb3\x01\n\nAuditEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tprincipal\x18\x03 \x01(\t\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x10\n\x08resource\x18\x05 \x01(\t\x12\x0c\n\x04\x63ode\x18\x06 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\x12\x12\n\nrequest_id\x18\x08 \x01(\t\"\x93\x07\n\x0cServerStatus\x12\x0f\n\x07version\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x64\x61tabase\x18\x04 \x01(\t\x12\x17\n\x0fschema_revision\x18\x05 \x01(\t\x12\r\n\x05store\x18\x06 \x01(\t\x12\x10\n\x08\x65xecutor\x18\x07 \x01(\t\x12\x33\n\x08\x63\x61pacity\x18\x08 \x01(\x0b\x32!.mvprune.v1.ServerStatus.Capacity\x12\x30\n\x04jobs\x18\t \x03(\x0b\x32\".mvprune.v1.ServerStatus.JobsEntry\x12\x34\n\x11oldest_queued_age\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rlive_attempts\x18\x0b \x01(\x03\x12\x38\n\x15longest_heartbeat_age\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08watchers\x18\r \x01(\x03\x12\x38\n\x08problems\x18\x0e \x03(\x0b\x32&.mvprune.v1.ServerStatus.ProblemsEntry\x12\x37\n\nquarantine\x18\x0f \x01(\x0b\x32#.mvprune.v1.ServerStatus.Quarantine\x1a\x89\x01\n\x08\x43\x61pacity\x12\x0c\n\x04\x63pus\x18\x01 \x01(\x01\x12\x0c\n\x04gpus\x18\x02 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x03\x12\x15\n\rreserved_cpus\x18\x04 \x01(\x01\x12\x15\n\rreserved_gpus\x18\x05 \x01(\x01\x12\x1d\n\x15reserved_memory_bytes\x18\x06 \x01(\x03\x1ao\n\nQuarantine\x12\x0f\n\x07objects\x18\x01 \x01(\x03\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x11\n\tartifacts\x18\x03 \x01(\x03\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a+\n\tJobsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"n\n\x12\x43reateTokenRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12 \n\x05token\x18\x02 \x01(\x0b\x32\x11.mvprune.v1.Token\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"G\n\x13\x43reateTokenResponse\x12 \n\x05token\x18\x01 \x01(\x0b\x32\x11.mvprune.v1.Token\x12\x0e\n\x06secret\x18\x02 \x01(\t\"l\n\x11ListTokensRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x04 \x01(\t\x12\x10\n\x08order_by\x18\x05 \x01(\t\"P\n\x12ListTokensResponse\x12!\n\x06tokens\x18\x01 \x03(\x0b\x32\x11.mvprune.v1.Token\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x12RevokeTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"`\n\x12\x43reateShareRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x03ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0c\x64isplay_name\x18\x03 \x01(\t\"\x12\n\x10GetCallerRequest\"!\n\x11GetProjectRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"<\n\x13ListProjectsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"V\n\x14ListProjectsResponse\x12%\n\x08projects\x18\x01 \x03(\x0b\x32\x13.mvprune.v1.Project\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"<\n\x14UpdateProjectRequest\x12$\n\x07project\x18\x01 \x01(\x0b\x32\x13.mvprune.v1.Project\"r\n\x17ListAuditEntriesRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x04 \x01(\t\x12\x10\n\x08order_by\x18\x05 \x01(\t\"\\\n\x18ListAuditEntriesResponse\x12\'\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x16.mvprune.v1.AuditEntry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x18\n\x16GetServerStatusRequest2\x89\x06\n\x0c\x41\x64minService\x12N\n\x0b\x43reateToken\x12\x1e.mvprune.v1.CreateTokenRequest\x1a\x1f.mvprune.v1.CreateTokenResponse\x12K\n\nListTokens\x12\x1d.mvprune.v1.ListTokensRequest\x1a\x1e.mvprune.v1.ListTokensResponse\x12@\n\x0bRevokeToken\x12\x1e.mvprune.v1.RevokeTokenRequest\x1a\x11.mvprune.v1.Token\x12N\n\x0b\x43reateShare\x12\x1e.mvprune.v1.CreateShareRequest\x1a\x1f.mvprune.v1.CreateTokenResponse\x12=\n\tGetCaller\x12\x1c.mvprune.v1.GetCallerRequest\x1a\x12.mvprune.v1.Caller\x12@\n\nGetProject\x12\x1d.mvprune.v1.GetProjectRequest\x1a\x13.mvprune.v1.Project\x12Q\n\x0cListProjects\x12\x1f.mvprune.v1.ListProjectsRequest\x1a .mvprune.v1.ListProjectsResponse\x12\x46\n\rUpdateProject\x12 .mvprune.v1.UpdateProjectRequest\x1a\x13.mvprune.v1.Project\x12]\n\x10ListAuditEntries\x12#.mvprune.v1.ListAuditEntriesRequest\x1a$.mvprune.v1.ListAuditEntriesResponse\x12O\n\x0fGetServerStatus\x12\".mvprune.v1.GetServerStatusRequest\x1a\x18.mvprune.v1.ServerStatusb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,40 +47,46 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_PROJECT_SWEEPSENTRY']._serialized_end=1093
   _globals['_PROJECT_UPLOADSENTRY']._serialized_start=1095
   _globals['_PROJECT_UPLOADSENTRY']._serialized_end=1141
-  _globals['_SERVERSTATUS']._serialized_start=1206
-  _globals['_SERVERSTATUS']._serialized_end=2121
-  _globals['_SERVERSTATUS_CAPACITY']._serialized_start=1777
-  _globals['_SERVERSTATUS_CAPACITY']._serialized_end=1914
-  _globals['_SERVERSTATUS_QUARANTINE']._serialized_start=1916
-  _globals['_SERVERSTATUS_QUARANTINE']._serialized_end=2027
+  _globals['_AUDITENTRY']._serialized_start=1206
+  _globals['_AUDITENTRY']._serialized_end=1385
+  _globals['_SERVERSTATUS']._serialized_start=1388
+  _globals['_SERVERSTATUS']._serialized_end=2303
+  _globals['_SERVERSTATUS_CAPACITY']._serialized_start=1959
+  _globals['_SERVERSTATUS_CAPACITY']._serialized_end=2096
+  _globals['_SERVERSTATUS_QUARANTINE']._serialized_start=2098
+  _globals['_SERVERSTATUS_QUARANTINE']._serialized_end=2209
   _globals['_SERVERSTATUS_JOBSENTRY']._serialized_start=1003
   _globals['_SERVERSTATUS_JOBSENTRY']._serialized_end=1046
-  _globals['_SERVERSTATUS_PROBLEMSENTRY']._serialized_start=2074
-  _globals['_SERVERSTATUS_PROBLEMSENTRY']._serialized_end=2121
-  _globals['_CREATETOKENREQUEST']._serialized_start=2123
-  _globals['_CREATETOKENREQUEST']._serialized_end=2233
-  _globals['_CREATETOKENRESPONSE']._serialized_start=2235
-  _globals['_CREATETOKENRESPONSE']._serialized_end=2306
-  _globals['_LISTTOKENSREQUEST']._serialized_start=2308
-  _globals['_LISTTOKENSREQUEST']._serialized_end=2416
-  _globals['_LISTTOKENSRESPONSE']._serialized_start=2418
-  _globals['_LISTTOKENSRESPONSE']._serialized_end=2498
-  _globals['_REVOKETOKENREQUEST']._serialized_start=2500
-  _globals['_REVOKETOKENREQUEST']._serialized_end=2534
-  _globals['_CREATESHAREREQUEST']._serialized_start=2536
-  _globals['_CREATESHAREREQUEST']._serialized_end=2632
-  _globals['_GETCALLERREQUEST']._serialized_start=2634
-  _globals['_GETCALLERREQUEST']._serialized_end=2652
-  _globals['_GETPROJECTREQUEST']._serialized_start=2654
-  _globals['_GETPROJECTREQUEST']._serialized_end=2687
-  _globals['_LISTPROJECTSREQUEST']._serialized_start=2689
-  _globals['_LISTPROJECTSREQUEST']._serialized_end=2749
-  _globals['_LISTPROJECTSRESPONSE']._serialized_start=2751
-  _globals['_LISTPROJECTSRESPONSE']._serialized_end=2837
-  _globals['_UPDATEPROJECTREQUEST']._serialized_start=2839
-  _globals['_UPDATEPROJECTREQUEST']._serialized_end=2899
-  _globals['_GETSERVERSTATUSREQUEST']._serialized_start=2901
-  _globals['_GETSERVERSTATUSREQUEST']._serialized_end=2925
-  _globals['_ADMINSERVICE']._serialized_start=2928
-  _globals['_ADMINSERVICE']._serialized_end=3610
+  _globals['_SERVERSTATUS_PROBLEMSENTRY']._serialized_start=2256
+  _globals['_SERVERSTATUS_PROBLEMSENTRY']._serialized_end=2303
+  _globals['_CREATETOKENREQUEST']._serialized_start=2305
+  _globals['_CREATETOKENREQUEST']._serialized_end=2415
+  _globals['_CREATETOKENRESPONSE']._serialized_start=2417
+  _globals['_CREATETOKENRESPONSE']._serialized_end=2488
+  _globals['_LISTTOKENSREQUEST']._serialized_start=2490
+  _globals['_LISTTOKENSREQUEST']._serialized_end=2598
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=2600
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=2680
+  _globals['_REVOKETOKENREQUEST']._serialized_start=2682
+  _globals['_REVOKETOKENREQUEST']._serialized_end=2716
+  _globals['_CREATESHAREREQUEST']._serialized_start=2718
+  _globals['_CREATESHAREREQUEST']._serialized_end=2814
+  _globals['_GETCALLERREQUEST']._serialized_start=2816
+  _globals['_GETCALLERREQUEST']._serialized_end=2834
+  _globals['_GETPROJECTREQUEST']._serialized_start=2836
+  _globals['_GETPROJECTREQUEST']._serialized_end=2869
+  _globals['_LISTPROJECTSREQUEST']._serialized_start=2871
+  _globals['_LISTPROJECTSREQUEST']._serialized_end=2931
+  _globals['_LISTPROJECTSRESPONSE']._serialized_start=2933
+  _globals['_LISTPROJECTSRESPONSE']._serialized_end=3019
+  _globals['_UPDATEPROJECTREQUEST']._serialized_start=3021
+  _globals['_UPDATEPROJECTREQUEST']._serialized_end=3081
+  _globals['_LISTAUDITENTRIESREQUEST']._serialized_start=3083
+  _globals['_LISTAUDITENTRIESREQUEST']._serialized_end=3197
+  _globals['_LISTAUDITENTRIESRESPONSE']._serialized_start=3199
+  _globals['_LISTAUDITENTRIESRESPONSE']._serialized_end=3291
+  _globals['_GETSERVERSTATUSREQUEST']._serialized_start=3293
+  _globals['_GETSERVERSTATUSREQUEST']._serialized_end=3317
+  _globals['_ADMINSERVICE']._serialized_start=3320
+  _globals['_ADMINSERVICE']._serialized_end=4097
 # @@protoc_insertion_point(module_scope)

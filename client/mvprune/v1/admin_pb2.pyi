@@ -103,6 +103,26 @@ class Project(_message.Message):
     artifacts: int
     def __init__(self, name: _Optional[str] = ..., max_queued_jobs: _Optional[int] = ..., max_running_gpus: _Optional[float] = ..., queued_jobs: _Optional[int] = ..., running_jobs: _Optional[int] = ..., running_gpus: _Optional[float] = ..., max_upload_bytes: _Optional[int] = ..., upload_bytes: _Optional[int] = ..., jobs: _Optional[_Mapping[str, int]] = ..., sweeps: _Optional[_Mapping[str, int]] = ..., uploads: _Optional[_Mapping[str, int]] = ..., artifacts: _Optional[int] = ...) -> None: ...
 
+class AuditEntry(_message.Message):
+    __slots__ = ("name", "create_time", "principal", "method", "resource", "code", "address", "request_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    create_time: _timestamp_pb2.Timestamp
+    principal: str
+    method: str
+    resource: str
+    code: str
+    address: str
+    request_id: str
+    def __init__(self, name: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., principal: _Optional[str] = ..., method: _Optional[str] = ..., resource: _Optional[str] = ..., code: _Optional[str] = ..., address: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
 class ServerStatus(_message.Message):
     __slots__ = ("version", "start_time", "time", "database", "schema_revision", "store", "executor", "capacity", "jobs", "oldest_queued_age", "live_attempts", "longest_heartbeat_age", "watchers", "problems", "quarantine")
     class Capacity(_message.Message):
@@ -264,6 +284,28 @@ class UpdateProjectRequest(_message.Message):
     PROJECT_FIELD_NUMBER: _ClassVar[int]
     project: Project
     def __init__(self, project: _Optional[_Union[Project, _Mapping]] = ...) -> None: ...
+
+class ListAuditEntriesRequest(_message.Message):
+    __slots__ = ("parent", "page_size", "page_token", "filter", "order_by")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    ORDER_BY_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    page_size: int
+    page_token: str
+    filter: str
+    order_by: str
+    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., filter: _Optional[str] = ..., order_by: _Optional[str] = ...) -> None: ...
+
+class ListAuditEntriesResponse(_message.Message):
+    __slots__ = ("entries", "next_page_token")
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[AuditEntry]
+    next_page_token: str
+    def __init__(self, entries: _Optional[_Iterable[_Union[AuditEntry, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class GetServerStatusRequest(_message.Message):
     __slots__ = ()

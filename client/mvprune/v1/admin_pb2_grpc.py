@@ -55,6 +55,11 @@ class AdminServiceStub(object):
                 request_serializer=mvprune_dot_v1_dot_admin__pb2.UpdateProjectRequest.SerializeToString,
                 response_deserializer=mvprune_dot_v1_dot_admin__pb2.Project.FromString,
                 )
+        self.ListAuditEntries = channel.unary_unary(
+                '/mvprune.v1.AdminService/ListAuditEntries',
+                request_serializer=mvprune_dot_v1_dot_admin__pb2.ListAuditEntriesRequest.SerializeToString,
+                response_deserializer=mvprune_dot_v1_dot_admin__pb2.ListAuditEntriesResponse.FromString,
+                )
         self.GetServerStatus = channel.unary_unary(
                 '/mvprune.v1.AdminService/GetServerStatus',
                 request_serializer=mvprune_dot_v1_dot_admin__pb2.GetServerStatusRequest.SerializeToString,
@@ -122,6 +127,13 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAuditEntries(self, request, context):
+        """Lists the entries of the audit of a project, newest first; of projects/-, those of all projects.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetServerStatus(self, request, context):
         """Returns the state of the server.
         """
@@ -171,6 +183,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.UpdateProject,
                     request_deserializer=mvprune_dot_v1_dot_admin__pb2.UpdateProjectRequest.FromString,
                     response_serializer=mvprune_dot_v1_dot_admin__pb2.Project.SerializeToString,
+            ),
+            'ListAuditEntries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAuditEntries,
+                    request_deserializer=mvprune_dot_v1_dot_admin__pb2.ListAuditEntriesRequest.FromString,
+                    response_serializer=mvprune_dot_v1_dot_admin__pb2.ListAuditEntriesResponse.SerializeToString,
             ),
             'GetServerStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetServerStatus,
@@ -321,6 +338,23 @@ class AdminService(object):
         return grpc.experimental.unary_unary(request, target, '/mvprune.v1.AdminService/UpdateProject',
             mvprune_dot_v1_dot_admin__pb2.UpdateProjectRequest.SerializeToString,
             mvprune_dot_v1_dot_admin__pb2.Project.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListAuditEntries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/mvprune.v1.AdminService/ListAuditEntries',
+            mvprune_dot_v1_dot_admin__pb2.ListAuditEntriesRequest.SerializeToString,
+            mvprune_dot_v1_dot_admin__pb2.ListAuditEntriesResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -1,4 +1,4 @@
-"""AdminService: tokens, quotas, the state of the server."""
+"""AdminService: tokens, quotas, the audit, the state of the server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from mvprune.common.identifiers import ID_RULE
 from mvprune.v1 import admin_pb2, admin_pb2_grpc
 from mvprune_service import ids
 from mvprune_service.api.access.auth import Authenticator, digest, new_secret
-from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid, not_found
+from mvprune_service.api.access.errors import ApiError, Violation, bad, finding, invalid, not_found
 from mvprune_service.api.access.principal import EVERY_PROJECT, Scope, current_principal
 from mvprune_service.api.messages import mapping
-from mvprune_service.api.messages.lists import TOKEN_LIST
+from mvprune_service.api.messages.lists import AUDIT_LIST, TOKEN_LIST
 from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
-from mvprune_service.db import projects, shown, tokens
+from mvprune_service.db import audit, projects, shown, tokens
 from mvprune_service.db.engine.database import Database
+from mvprune_service.db.tables.audit import AuditRow
 from mvprune_service.db.tables.server import TokenRow
 
 ServerStatus = Callable[[], Awaitable[admin_pb2.ServerStatus]]
@@ -65,9 +66,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         name = ids.parse_token(request.name)
         if name is None:
             raise invalid(bad("name", request.name, "projects/PROJECT/tokens/TOKEN"))
-        row = await self._db.write(tokens.revoke, name)
-        if row is None:
-            raise not_found(str(name))
+        row = await self._db.write(finding(name, tokens.revoke), name)
         self._authenticator.forget()
         return _token(row)
 
@@ -136,6 +135,14 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             message = f"the quotas of {asked.name} are being changed by someone else; try again"
             raise ApiError(grpc.StatusCode.ABORTED, "CONFLICT", message) from None
 
+    async def ListAuditEntries(
+        self, request: admin_pb2.ListAuditEntriesRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.ListAuditEntriesResponse:
+        project, asked = _owner(request.parent), AUDIT_LIST.asked(request)
+        rows = await self._db.read(audit.page, None if project == EVERY_PROJECT else project, asked.page)
+        listed, token = asked.answer(rows, _entry)
+        return admin_pb2.ListAuditEntriesResponse(entries=listed, next_page_token=token)
+
     async def GetServerStatus(
         self, request: admin_pb2.GetServerStatusRequest, context: grpc.aio.ServicerContext
     ) -> admin_pb2.ServerStatus:
@@ -165,16 +172,16 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
 
 
 def _owner(parent: str) -> str:
-    """The project of tokens, "-" for operators' tokens. Raises ApiError."""
+    """The project, "-" for operators' tokens and the audit of all projects. Raises ApiError."""
     project = EVERY_PROJECT if parent == f"projects/{EVERY_PROJECT}" else ids.parse_project(parent)
     if project is None:
-        raise invalid(bad("parent", parent, f"projects/PROJECT ({ID_RULE}), or projects/- for an operator's token"))
+        raise invalid(bad("parent", parent, f"projects/PROJECT ({ID_RULE}), or projects/- as an operator"))
     return project
 
 
 def _token(row: TokenRow) -> admin_pb2.Token:
     token = admin_pb2.Token(
-        name=str(ids.TokenName(row.project, row.token_id)),
+        name=str(row.name),
         display_name=row.display_name,
         scope=row.scope,
         create_time=mapping.timestamp(row.create_us),
@@ -186,6 +193,19 @@ def _token(row: TokenRow) -> admin_pb2.Token:
         if time_us is not None:
             getattr(token, f"{field}_time").CopyFrom(mapping.timestamp(time_us))
     return token
+
+
+def _entry(row: AuditRow) -> admin_pb2.AuditEntry:
+    return admin_pb2.AuditEntry(
+        name=f"projects/{row.project}/auditEntries/{row.uid}",
+        create_time=mapping.timestamp(row.create_us),
+        principal=row.principal,
+        method=row.method,
+        resource=row.resource,
+        code=row.code,
+        address=row.address,
+        request_id=row.request_id,
+    )
 
 
 def _project(found: projects.Project) -> admin_pb2.Project:

@@ -15,7 +15,7 @@ from mvprune.sources import uploads as sent
 from mvprune.sources.references import InvalidReference
 from mvprune.v1 import upload_pb2, upload_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid, not_found, precondition
+from mvprune_service.api.access.errors import ApiError, Violation, bad, finding, invalid, not_found, precondition
 from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.access.shares import Shares
 from mvprune_service.api.access.threads import Threads
@@ -118,11 +118,9 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
     ) -> upload_pb2.DeleteUploadResponse:
         name = parse_upload(request.name)
         try:
-            was_there = await self._db.write(uploads.remove, name)
+            await self._db.write(uploads.remove if request.allow_missing else finding(name, uploads.remove), name)
         except uploads.InUse as error:
             raise precondition("UPLOAD_IN_USE", f"{name} is used by {error}; delete these first") from None
-        if not was_there and not request.allow_missing:
-            raise not_found(str(name))
         return upload_pb2.DeleteUploadResponse()
 
     async def GenerateChunkUrls(
@@ -184,8 +182,8 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         return [found[sha256] for sha256 in dict.fromkeys(wanted)]
 
     async def _note_ready(self, name: ids.UploadName, chunks: Sequence[ChunkRow]) -> None:
-        if not await self._db.write(uploads.mark_ready, name, chunks):
-            raise not_found(f"{name} any more: it was deleted while it was sent; send it again")
+        gone = f"{name} any more: it was deleted while it was sent; send it again"
+        await self._db.write(finding(gone, uploads.mark_ready), name, chunks)
 
     async def _shown(self, row: UploadRow) -> upload_pb2.Upload:
         """An upload with its files and what is missing."""

@@ -11,7 +11,7 @@ from mvprune.common.identifiers import ID_PATTERN, ID_RULE
 from mvprune.common.suggestions import must_be_one_of
 from mvprune.v1 import webhook_pb2, webhook_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api.access.errors import ApiError, Violation, bad, etag_mismatch, invalid, not_found
+from mvprune_service.api.access.errors import ApiError, Violation, bad, etag_mismatch, finding, invalid, not_found
 from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.messages import mapping
 from mvprune_service.api.messages.names import parse_parent, parse_webhook
@@ -90,18 +90,17 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
             raise invalid(bad("update_mask", given, f"some of {', '.join(_CHANGEABLE)}"))
         values = await self._values(request.webhook, fields)
         try:
-            row = await self._db.write(webhooks.change, name, values, etag=request.etag)
+            row = await self._db.write(finding(name, webhooks.change), name, values, etag=request.etag)
         except EtagMismatch:
             raise etag_mismatch(name) from None
-        return await self._shown(_found(row, name))
+        return await self._shown(row)
 
     async def DeleteWebhook(
         self, request: webhook_pb2.DeleteWebhookRequest, context: grpc.aio.ServicerContext
     ) -> webhook_pb2.DeleteWebhookResponse:
         name = parse_webhook(request.name)
         try:
-            if not await self._db.write(webhooks.remove, name, etag=request.etag):
-                raise not_found(str(name))
+            await self._db.write(finding(name, webhooks.remove), name, etag=request.etag)
         except EtagMismatch:
             raise etag_mismatch(name) from None
         return webhook_pb2.DeleteWebhookResponse()
@@ -133,7 +132,7 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
             seconds = request.old_ttl.seconds + request.old_ttl.nanos / 1e9
         if not 0 <= seconds <= _LONGEST_OLD_SECONDS:
             raise invalid(Violation("old_ttl", f"must be 0 s to 7 days, got {seconds:g} s"))
-        row = _found(await self._db.write(webhooks.rotate, name, old_us=round(seconds * SECOND)), name)
+        row = await self._db.write(finding(name, webhooks.rotate), name, old_us=round(seconds * SECOND))
         secret = self._courier.secret(row)
         return webhook_pb2.RotateWebhookSecretResponse(webhook=await self._shown(row), secret=secret)
 
@@ -159,9 +158,7 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
         name = ids.parse_delivery(request.name)
         if name is None:
             raise invalid(bad("name", request.name, "projects/PROJECT/webhooks/WEBHOOK/deliveries/EVENT"))
-        row = await self._db.write(webhooks.redeliver, name)
-        if row is None:
-            raise not_found(str(name))
+        row = await self._db.write(finding(name, webhooks.redeliver), name)
         return _delivery(row, ids.WebhookName(name.project, name.webhook))
 
     async def _row(self, name: ids.WebhookName) -> WebhookRow:

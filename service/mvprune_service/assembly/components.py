@@ -38,6 +38,7 @@ from mvprune_service.api.access.connections import ConnectionLimit
 from mvprune_service.api.access.connections import Limits as ConnectionLimits
 from mvprune_service.api.access.limits import RateLimiter
 from mvprune_service.api.access.peers import KnownAddresses
+from mvprune_service.api.access.recording import Audit
 from mvprune_service.api.access.streams import Streams
 from mvprune_service.api.admin import AdminServicer
 from mvprune_service.api.artifacts import ArtifactServicer
@@ -138,7 +139,11 @@ class Components:
         required = ports.is_auth_required(settings)
         streams = Streams(settings.max_streams or (_STREAMS_OF_TOKEN if required else _STREAMS_OF_ADDRESS))
         clients = Calls(
-            authenticator if required else None, _rate_limiter(settings, required), streams, metrics.call_ended
+            authenticator if required else None,
+            _rate_limiter(settings, required),
+            streams,
+            metrics.call_ended,
+            Audit(db),
         )
         workers = Calls(streams=streams, observe=metrics.call_ended)
         health = _health(db, problems)
@@ -265,6 +270,7 @@ def _schedule(
         upload_days=settings.upload_days,
         quarantine_days=settings.quarantine_days,
         webhook_days=settings.webhook_days,
+        audit_days=settings.audit_days,
     )
     limits = ConnectionLimits(
         ports.max_connections_per_address(settings),

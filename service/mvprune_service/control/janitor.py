@@ -1,5 +1,6 @@
 """Deletes what is no longer needed: expired jobs and artifacts, uploads without jobs, old idempotency keys, old
-deliveries of webhooks, checkpoints, orphaned processes, and what the executor keeps of processes that have ended.
+deliveries of webhooks and entries of the audit, checkpoints, orphaned processes, and what the executor keeps of
+processes that have ended.
 
 Each step does a bounded part and can be repeated, by several servers at once. If the store or the executor does not
 answer, its part waits.
@@ -15,7 +16,7 @@ from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.collector import Collector
 from mvprune_service.control.ownership import Ownership, StoreNotOwned
 from mvprune_service.control.processes import Processes
-from mvprune_service.db import janitor, uploads, webhooks
+from mvprune_service.db import audit, janitor, uploads, webhooks
 from mvprune_service.db.engine.database import Database
 from mvprune_service.executors.base import Executor, ExecutorUnavailable
 from mvprune_service.observability.probes import Problems
@@ -49,6 +50,7 @@ class Janitor:
         upload_days: float,
         quarantine_days: float,
         webhook_days: float = 7.0,
+        audit_days: float = 365.0,
         clock: Clock = system_clock,
     ) -> None:
         self._db = db
@@ -63,6 +65,7 @@ class Janitor:
         self._checkpoint_us = int(checkpoint_days * _DAY_US)
         self._upload_us = int(upload_days * _DAY_US)
         self._webhook_us = int(webhook_days * _DAY_US)
+        self._audit_us = int(audit_days * _DAY_US)
         self._refusal = ""  # why nothing was deleted from the store with the last step
 
     async def step(self) -> None:
@@ -72,6 +75,7 @@ class Janitor:
         await self._in_batches(janitor.delete_expired_artifacts, _BATCH)
         await self._in_batches(uploads.delete_unused, self._clock() - self._upload_us, _UPLOADS)
         await self._in_batches(webhooks.prune, self._clock() - self._webhook_us, _BATCH)
+        await self._in_batches(audit.prune, self._clock() - self._audit_us, _BATCH)
         try:
             await self._processes.clean()
         except ExecutorUnavailable as error:

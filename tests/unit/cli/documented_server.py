@@ -101,6 +101,10 @@ DELIVERY = {
     **{"name": "projects/p/webhooks/ci/deliveries/d", "type": "t", "subject": "s", "state": "DELIVERED"},
     **{f"{name}Time": TIME for name in ("create", "attempt")},
 }
+ENTRY = {
+    **{"name": "projects/p/auditEntries/e", "principal": "token-a", "method": "CancelJob", "code": "OK"},
+    **{"resource": "projects/p/jobs/j1", "address": "10.0.0.7", "requestId": "once", "createTime": TIME},
+}
 
 
 def parsed(kind: Any, fields: dict[str, Any]) -> Any:
@@ -189,6 +193,7 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
         "CreateToken": always(admin_pb2.CreateTokenResponse(token=token, secret="s")),
         "ListTokens": always(admin_pb2.ListTokensResponse(tokens=[token])),
         "RevokeToken": always(token),
+        "ListAuditEntries": always(admin_pb2.ListAuditEntriesResponse(entries=[parsed(admin_pb2.AuditEntry, ENTRY)])),
         "CreateShare": always(admin_pb2.CreateTokenResponse(token=token, secret="s")),
         "GetCaller": always(admin_pb2.Caller(id="token-a", project="p", scope="READ", expire_time=token.expire_time)),
         "CreateWebhook": always(webhook_pb2.CreateWebhookResponse(webhook=webhook, secret="s")),

@@ -92,6 +92,7 @@ COMMANDS_ANSWER = {
     "webhook deliveries ci": ["Webhook delivery"],
     "webhook redeliver ci d": ["Webhook delivery"],
     "webhook rotate ci": "New webhook",
+    "audit": ["Audit entry"],
     "queue": "Queue",
     "project get p": "Project",
     "project list": ["Project"],

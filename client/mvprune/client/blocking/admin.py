@@ -11,7 +11,7 @@ from mvprune.client.server import ServerStatus
 from mvprune.client.wire import iterate, run
 
 if TYPE_CHECKING:
-    from mvprune.client.admin import AsyncAdmin, Caller, NewToken, Project, Token
+    from mvprune.client.admin import AsyncAdmin, AuditEntry, Caller, NewToken, Project, Token
 
 
 class Admin:
@@ -58,6 +58,20 @@ class Admin:
     def revoke_token(self, project: str, token_id: str) -> Token:
         """Revokes a token for ever."""
         return run(self._core.revoke_token(project, token_id))
+
+    def audit(
+        self, project: str, *, filter: str = "", order_by: str = "", limit: int | None = None
+    ) -> Iterator[AuditEntry]:
+        """Iterates over the audit of a project, newest first unless `order_by` says otherwise.
+
+        Args:
+            project: "-": all projects, and what is about none.
+            filter: as in `Client.list`, of principal, method, code, resource, project, address, request_id and
+                create_time.
+            order_by: create_time, "create_time desc" for descending.
+            limit: how many at most; None: all.
+        """
+        return iterate(self._core.audit(project, filter=filter, order_by=order_by, limit=limit))
 
     def project(self, project: str) -> Project:
         """Returns a project with what it has. A token of the project is enough."""

@@ -11,7 +11,7 @@ import inspect
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from mvprune_service.api.access.inputs import check_request
 from mvprune_service.api.access.limits import RateLimiter
 from mvprune_service.api.access.peers import Origin, host_of
 from mvprune_service.api.access.principal import LOCAL, Principal, Scope, set_principal
+from mvprune_service.api.access.recording import Audit, Recording
 from mvprune_service.api.access.rules import RULES, Caller, authorise, name_in, owner_of, subject_of
 from mvprune_service.api.access.shares import Shares
 from mvprune_service.api.access.streams import Streams
@@ -82,6 +83,7 @@ class Calls:
         limiter: of each caller's calls; None: as many as they like.
         streams: passes on what streams answer.
         observe: called for each call that has ended.
+        audit: records calls; None: nothing does.
     """
 
     def __init__(
@@ -90,7 +92,9 @@ class Calls:
         limiter: RateLimiter | None = None,
         streams: Streams | None = None,
         observe: Observe = _ignore,
+        audit: Audit | None = None,
     ) -> None:
+        self._audit = audit
         self._authenticator = authenticator
         self._limiter = limiter
         self._streams = streams or Streams()
@@ -125,6 +129,7 @@ class Calls:
             async with AsyncExitStack() as places:
                 await self._take_place(method.name, principal, places)
                 request = await _next(receive, _PIECE_SECONDS if method.has_requests else _REQUEST_SECONDS)
+                await places.enter_async_context(self._recorded(method.name, principal, origin, request))
                 await self._admit(method.name, request, principal, is_piece=method.has_requests)
                 given = _requests(request, receive) if method.has_requests else request
                 return await method.answer(given, origin)
@@ -134,7 +139,8 @@ class Calls:
         with self._observed(method, origin):
             principal = await self._identify(method.name, origin, _STREAM_UNITS)
             request = _all(receive) if method.has_requests else await _next(receive, _REQUEST_SECONDS)
-            await self._admit(method.name, request, principal)
+            async with self._recorded(method.name, principal, origin, request):
+                await self._admit(method.name, request, principal)
             check, owner = None, host_of(origin.peer())  # without tokens streams are counted by address
             if principal and self._authenticator:
                 check, owner = partial(self._authenticator.principal, origin), principal.id
@@ -144,6 +150,14 @@ class Calls:
                     if check:
                         await check()  # a revoked token sees no more
                     yield response
+
+    def _recorded(
+        self, method: str, principal: Principal | None, origin: Origin, request: Any
+    ) -> AbstractAsyncContextManager[object]:
+        """Records the call, if the audit has such calls."""
+        if self._audit is None or principal is None:
+            return nullcontext()
+        return Recording(self._audit, method, principal, origin, request)
 
     @contextmanager
     def _observed(self, method: Method, origin: Origin) -> Iterator[None]:

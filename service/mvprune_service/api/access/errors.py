@@ -6,11 +6,12 @@ fields, RetryInfo if the client should try again later.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Concatenate, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -18,12 +19,15 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from mvprune.spec.problem import must_be
+from mvprune_service.db.engine.database import Tx
 from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.domain.leases import StaleLease
 from mvprune_service.observability.probes import words
 from mvprune_service.stores.base import StoreDamaged, StoreUnavailable
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+P = ParamSpec("P")
 
 DOMAIN = "mvprune"
 _RETRY_SECONDS = 2.0
@@ -73,6 +77,19 @@ def invalid(*violations: Violation) -> ApiError:
 def not_found(name: str) -> ApiError:
     """NOT_FOUND for a resource name."""
     return ApiError(grpc.StatusCode.NOT_FOUND, "NOT_FOUND", f"there is no {name}")
+
+
+def finding(name: object, work: Callable[Concatenate[Tx, P], T | None]) -> Callable[Concatenate[Tx, P], T]:
+    """The work of a transaction, which raises ApiError (NOT_FOUND) where it gives None or False: it changed nothing."""
+
+    @functools.wraps(work)
+    def found(tx: Tx, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result = work(tx, *args, **kwargs)
+        if result is None or result is False:
+            raise not_found(str(name))
+        return result
+
+    return found
 
 
 def precondition(reason: str, message: str) -> ApiError:

@@ -50,12 +50,15 @@ class KnownAddresses:
         return network in self._seen and self._clock() - self._seen[network] < _KNOWN_US
 
 
+def address_of(peer: str) -> str:
+    """The address in gRPC's name of a peer, without the port; the name itself where it has none."""
+    kind, _, place = peer.partition(":")
+    return unquote(place).rpartition(":")[0].strip("[]") if kind in {"ipv4", "ipv6"} else peer
+
+
 def host_of(peer: str) -> str:
     """The address in gRPC's name of a peer, without the port, as `network_of` has it."""
-    kind, _, place = peer.partition(":")
-    if kind not in {"ipv4", "ipv6"}:
-        return peer
-    return network_of(unquote(place).rpartition(":")[0].strip("[]"))
+    return network_of(address_of(peer))
 
 
 def network_of(host: str) -> str:

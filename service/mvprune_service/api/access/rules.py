@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import reduce
 from typing import Any, NamedTuple
 
 import grpc
@@ -30,9 +31,10 @@ class Rule(NamedTuple):
     Attributes:
         caller: what a caller must show.
         scope: what its token must allow.
-        field: leads to the resource name in the request whose project must be the token's.
+        field: the path to the resource name in the request whose project must be the token's.
         is_costly: a request or an answer can have thousands of entries. A project has few of these calls at a time.
         is_for_shares: a token that shows one job or sweep may call it too. Such a token may read that in any case.
+        only_reads: it changes nothing that others see, though its scope is one of those that change something.
     """
 
     caller: Caller
@@ -40,6 +42,12 @@ class Rule(NamedTuple):
     field: str = ""
     is_costly: bool = False
     is_for_shares: bool = False
+    only_reads: bool = False
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the audit has each call: it changes something for a caller who has a token."""
+        return self.caller in (Caller.TOKEN, Caller.OPERATOR) and self.scope is not Scope.READ and not self.only_reads
 
 
 def _of_project(scope: Scope, field: str) -> Rule:
@@ -48,6 +56,10 @@ def _of_project(scope: Scope, field: str) -> Rule:
 
 def _costly(scope: Scope, field: str) -> Rule:
     return Rule(Caller.TOKEN, scope, field, is_costly=True)
+
+
+def _reading(scope: Scope, field: str, *, is_costly: bool = False) -> Rule:
+    return Rule(Caller.TOKEN, scope, field, is_costly, only_reads=True)
 
 
 _OPEN = Rule(Caller.NOTHING)
@@ -98,9 +110,9 @@ _BY_SERVICE = {
         "GetUpload": _costly(Scope.READ, "name"),
         "ListUploads": _costly(Scope.READ, "parent"),
         "DeleteUpload": _costly(Scope.SUBMIT, "name"),
-        "GenerateChunkUrls": _of_project(Scope.SUBMIT, "name"),
+        "GenerateChunkUrls": _reading(Scope.SUBMIT, "name"),
         "CommitChunks": _of_project(Scope.SUBMIT, "name"),
-        "PutChunk": _of_project(Scope.SUBMIT, "name"),  # of the first request
+        "PutChunk": _reading(Scope.SUBMIT, "name"),  # of the first request. CreateUpload has the digest of all
     },
     "mvprune.v1.CatalogService": {
         "ListModels": _ANYONE_COSTLY,
@@ -109,24 +121,25 @@ _BY_SERVICE = {
     },
     "mvprune.v1.AdminService": {
         "CreateToken": _of_project(Scope.ADMIN, "parent"),
-        "ListTokens": _costly(Scope.ADMIN, "parent"),
+        "ListTokens": _reading(Scope.ADMIN, "parent", is_costly=True),
         "RevokeToken": _of_project(Scope.ADMIN, "name"),
         "CreateShare": _of_project(Scope.SUBMIT, "name"),
         "GetCaller": Rule(Caller.ANY_TOKEN, is_for_shares=True),
         "GetProject": _costly(Scope.READ, "name"),
         "ListProjects": Rule(Caller.OPERATOR, Scope.READ, is_costly=True),
-        "UpdateProject": Rule(Caller.OPERATOR, Scope.ADMIN),
+        "UpdateProject": Rule(Caller.OPERATOR, Scope.ADMIN, "project.name"),
+        "ListAuditEntries": _reading(Scope.ADMIN, "parent", is_costly=True),
         "GetServerStatus": Rule(Caller.OPERATOR, Scope.READ),
     },
     "mvprune.v1.WebhookService": {  # ADMIN also to read: the URL of a webhook can be a secret
         "CreateWebhook": _of_project(Scope.ADMIN, "parent"),
-        "GetWebhook": _of_project(Scope.ADMIN, "name"),
-        "ListWebhooks": _costly(Scope.ADMIN, "parent"),
+        "GetWebhook": _reading(Scope.ADMIN, "name"),
+        "ListWebhooks": _reading(Scope.ADMIN, "parent", is_costly=True),
         "UpdateWebhook": _of_project(Scope.ADMIN, "name"),
         "DeleteWebhook": _of_project(Scope.ADMIN, "name"),
         "TestWebhook": _of_project(Scope.ADMIN, "name"),
         "RotateWebhookSecret": _of_project(Scope.ADMIN, "name"),
-        "ListDeliveries": _costly(Scope.ADMIN, "parent"),
+        "ListDeliveries": _reading(Scope.ADMIN, "parent", is_costly=True),
         "RedeliverDelivery": _of_project(Scope.ADMIN, "name"),
     },
     "mvprune.v1.WorkerService": {
@@ -169,7 +182,7 @@ def authorise(rule: Rule, principal: Principal, request: Any) -> None:
     if principal.scope < rule.scope:
         needed, has = rule.scope.name.lower(), principal.scope.name.lower()
         raise _denied("SCOPE_NEEDED", f"this needs a token with the scope {needed}; yours has {has}")
-    if rule.caller is Caller.TOKEN and not principal.is_operator and _project(request, rule.field) != principal.project:
+    if rule.caller is Caller.TOKEN and not principal.is_operator and project_of(rule, request) != principal.project:
         raise _denied("OTHER_PROJECT", f"your token is valid only for projects/{principal.project}")
     if principal.resource and not (rule.field or rule.is_for_shares):
         raise not_shown(principal)
@@ -177,7 +190,7 @@ def authorise(rule: Rule, principal: Principal, request: Any) -> None:
 
 def name_in(rule: Rule, request: Any) -> str:
     """The name of what a request is about, "" if it is about nothing in particular."""
-    return getattr(request, rule.field) if rule.field else ""
+    return str(reduce(getattr, rule.field.split("."), request)) if rule.field else ""
 
 
 def not_shown(principal: Principal) -> ApiError:
@@ -192,11 +205,12 @@ def owner_of(principal: Principal) -> str:
 
 def subject_of(rule: Rule, principal: Principal, request: Any) -> str:
     """For whom the work of a request is: the project that it is about; the caller where it is about none."""
-    return (rule.field and _project(request, rule.field)) or owner_of(principal)
+    return project_of(rule, request) or owner_of(principal)
 
 
-def _project(request: Any, field: str) -> str | None:
-    found = _PROJECT.match(getattr(request, field))
+def project_of(rule: Rule, request: Any) -> str | None:
+    """The project that a request is about, as it is named there."""
+    found = _PROJECT.match(name_in(rule, request))
     return found[1] if found else None
 
 

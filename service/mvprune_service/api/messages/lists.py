@@ -1,21 +1,25 @@
-"""Filter, order and pages of the lists of sweeps, artifacts, uploads and tokens."""
+"""Filter, order and pages of the lists of sweeps, artifacts, uploads, tokens and the audit."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar, cast
 
+import grpc
 from google.protobuf.message import Message
 from sqlalchemy import ColumnElement, func
 
 from mvprune.common.suggestions import did_you_mean
 from mvprune.sources.uploads import Kind
 from mvprune_service.api.access.errors import bad, invalid
+from mvprune_service.api.access.rules import RULES
 from mvprune_service.api.messages.filters import Clause, Fields, moment, parse_filter, whole_number
 from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.db.list_page import ListPage
 from mvprune_service.db.tables.artifacts import ARTIFACTS
+from mvprune_service.db.tables.audit import AUDIT
 from mvprune_service.db.tables.jobs import JOBS
 from mvprune_service.db.tables.server import TOKENS
 from mvprune_service.db.tables.sweeps import SWEEPS
@@ -78,6 +82,11 @@ class List(NamedTuple):
             rule = f'one of {", ".join(self.orders)}, with " desc" for descending{hint}'
             raise invalid(bad("order_by", given, rule))
         return self.orders[words[0]], words[1:] == ["desc"]
+
+
+def _vocabulary(words: Iterable[str]) -> type[StrEnum]:
+    members: Any = {word: word for word in words}
+    return cast("type[StrEnum]", StrEnum("Vocabulary", members))
 
 
 def _sweep_label(key: str, value: str | None) -> Clause:
@@ -149,4 +158,22 @@ TOKEN_LIST = List(
         "display_name": TOKENS.c.display_name,
     },
     (TOKENS.c.create_us, TOKENS.c.token_id),
+)
+AUDIT_LIST = List(
+    Fields(
+        texts={
+            "principal": AUDIT.c.principal,
+            "resource": AUDIT.c.resource,
+            "project": AUDIT.c.project,
+            "address": AUDIT.c.address,
+            "request_id": AUDIT.c.request_id,
+        },
+        words={
+            "method": (AUDIT.c.method, _vocabulary(name.rpartition("/")[2] for name in RULES)),
+            "code": (AUDIT.c.code, _vocabulary(code.name for code in grpc.StatusCode)),
+        },
+        numbers={"create_time": moment(AUDIT.c.create_us)},
+    ),
+    {"create_time": AUDIT.c.create_us},
+    (AUDIT.c.create_us, AUDIT.c.uid),
 )

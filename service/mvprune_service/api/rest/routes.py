@@ -83,6 +83,7 @@ _BY_SERVICE = {
         "GetProject": "GET /v1/{name=projects/*}",
         "ListProjects": "GET /v1/projects",
         "UpdateProject": "PUT /v1/projects",
+        "ListAuditEntries": "GET /v1/{parent=projects/*}/auditEntries",
         "GetServerStatus": "GET /v1/status",
     },
 }

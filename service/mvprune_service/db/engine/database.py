@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -47,6 +48,10 @@ class Tx:
     changed: set[str] = field(default_factory=set)
     new: set[str] = field(default_factory=set)
     after: list[Callable[[], None]] = field(default_factory=list)
+
+
+RIDER: ContextVar[Callable[[Tx, object], None] | None] = ContextVar("rider", default=None)
+"""Writes something of its own in each write transaction of the current task, after its work, whose result it gets."""
 
 
 class Backend(Protocol):
@@ -141,11 +146,13 @@ class Database:
         I/O, and may run more than once. If it raises, its changes are rolled back, and the exception is raised here.
         Raises DatabaseUnavailable: then the write may or may not have happened."""
 
-        name = _name(work)
+        name, rider = _name(work), RIDER.get()
 
         def bound(conn: Connection) -> tuple[T, Tx]:
             tx = Tx(conn, self._clock())
             result = work(tx, *args, **kwargs)
+            if rider is not None:
+                rider(tx, result)
             if tx.changed:
                 self._backend.notify(conn, tx.changed)
             failpoint(f"{name}.before_commit")

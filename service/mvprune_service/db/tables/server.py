@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sqlalchemy import JSON, BigInteger, Column, Double, Index, Named, Table, Text, TypedColumns
 
 from mvprune_service.db.tables.base import METADATA
+from mvprune_service.ids import TokenName
 
 
 class TokenColumns(TypedColumns):
@@ -48,6 +49,11 @@ class TokenRow(NamedTuple):
     revoke_us: int | None
     last_use_us: int | None
     resource: str | None
+
+    @property
+    def name(self) -> TokenName:
+        """The token's resource name."""
+        return TokenName(self.project, self.token_id)
 
 
 class ProjectColumns(TypedColumns):

@@ -84,7 +84,7 @@ def test_pages_are_for_everyone(world: World) -> None:
     listing = "/projects/default/jobs?label=team%3Dsearch"
     paths = [listing, *(f"/projects/default/jobs/{job}" for job in jobs), f"/projects/default/jobs/{jobs[0]}/log"]
     sweep = world.sweep()
-    parts = ("sweeps", f"sweeps/{sweep}", "queue", "catalog", "uploads", "submit", "webhooks", "webhooks/w")
+    parts = ("sweeps", f"sweeps/{sweep}", "queue", "catalog", "uploads", "submit", "webhooks", "webhooks/w", "audit")
     paths += [f"/projects/default/{part}" for part in parts]
     paths.append("/projects/default/compare?" + "&".join(f"job={job}" for job in jobs))
     with world.page() as page:

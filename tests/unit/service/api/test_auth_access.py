@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,7 +50,7 @@ LEAST = {
         *("UpdateSweepPolicy", "DeleteSweep"),
     },
     "admin": {
-        *("CreateToken", "ListTokens", "RevokeToken"),
+        *("CreateToken", "ListTokens", "RevokeToken", "ListAuditEntries"),
         *("CreateWebhook", "GetWebhook", "ListWebhooks", "UpdateWebhook", "DeleteWebhook", "TestWebhook"),
         *("RotateWebhookSecret", "ListDeliveries", "RedeliverDelivery"),
     },
@@ -198,6 +199,31 @@ async def test_every_rpc_by_every_caller_on_both_ports(server: Server) -> None:
                     wrong[method.name, role, "workers" if worker_port else "clients"] = found
     assert wrong == {}
     assert calls == 2 * len(METHODS) * (len(TOKENS) + 3) > 500
+
+
+# What changes nothing that others see: the audit has it only where it is refused.
+READING = re.compile(r"(Get|List|Watch|Follow|Search|Read|GenerateDownload|GenerateChunk)[A-Z]|Server|PutChunk")
+
+
+async def test_the_audit_has_every_call_that_changes_something_and_every_refusal(server: Server) -> None:
+    recorded: set[tuple[str, str, str]] = set()
+    for method in METHODS.values():
+        if method.name in LEAST["open"] | LEAST["attempt"]:
+            continue  # of those who have no token
+        for role in ("operator", "read"):
+            found = await status_of(server.clients, method, request_for(method), server.metadata(role))
+            if found is _DENIED or not READING.match(method.name):
+                recorded.add((method.name, server.headers[role].split("_")[1], found.name))
+    listed = await server.admin.ListAuditEntries(
+        admin_pb2.ListAuditEntriesRequest(parent="projects/-", page_size=500), metadata=server.metadata("operator")
+    )
+    wanted = {"CreateJob", "UpdateProject", "TestWebhook", "CommitChunks", "DeleteSweep", "ListTokens"}
+    assert wanted <= {method for method, _, _ in recorded}
+    made = [one for one in listed.entries if one.principal != server.headers["first"].split("_")[1]]
+    assert {(one.method, one.principal, one.code) for one in made} == recorded
+    assert len(made) == len(recorded), "each once"
+    assert {one.address for one in made} == {"127.0.0.1"}
+    assert not [secret for secret in server.headers.values() if secret and secret in str(listed)]
 
 
 async def test_a_share_shows_one_job_and_nothing_else(server: Server) -> None:

@@ -125,6 +125,11 @@ def _webhooks() -> Rows:
     return {"webhooks": [webhook], "webhook_deliveries": [delivery]}
 
 
+def _audited() -> dict[str, Any]:
+    texts = {"principal": "token-a", "method": "CancelJob", "resource": "projects/p/jobs/job-failed", "code": "OK"}
+    return {"create_us": 1, "uid": "entry", "project": "p", **texts, "address": "10.0.0.1", "request_id": ""}
+
+
 def _sweeps() -> Rows:
     """Two sweeps: one with points with and without a job, with and without a result; one without recommendation."""
     sweep = {
@@ -250,4 +255,5 @@ def sample() -> Rows:
         **_sweeps(),
         **_uploads(),
         **_webhooks(),
+        "audit": [_audited()],
     }
