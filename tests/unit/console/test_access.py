@@ -222,6 +222,18 @@ async def test_an_admin_makes_webhooks_and_sends_again(world: World) -> None:
     assert (await browser.get(path)).status_code == 404
 
 
+async def test_an_admin_sees_who_did_what(world: World) -> None:
+    browser = await world.logged_in("admin")
+    form = {"form_token": "".join(_form_tokens(browser))}
+    await browser.post(f"/projects/search/jobs/{world.job}/cancel", data=form, headers=OWN)
+    page = await browser.get("/projects/search/audit", params={"filter": "method = CancelJob"})
+    assert page.status_code == 200
+    assert f"projects/search/jobs/{world.job}" in page.text
+    assert "CreateJob" not in page.text
+    wrong = await browser.get("/projects/search/audit", params={"filter": "method = <i>"})
+    assert (wrong.status_code, "<i>" in wrong.text, "must be a value" in wrong.text) == (400, False, True)
+
+
 ELSEWHERE = (
     *("//evil.test", "https://evil.test", "/\\evil.test", "\\\\evil.test", "javascript:alert(1)", "/\t/evil.test"),
     *("///evil.test", "http:evil.test", ""),

@@ -17,11 +17,12 @@ from mvprune_service.clock import SECOND
 from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.ownership import Ownership
-from mvprune_service.db import attempt_logs
+from mvprune_service.db import attempt_logs, audit
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.engine.statements import fetch_one
 from mvprune_service.db.tables.artifacts import ARTIFACTS
 from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS, AttemptRow
+from mvprune_service.db.tables.audit import AUDIT
 from mvprune_service.db.tables.jobs import JOBS, REQUESTS
 from mvprune_service.executors.base import Launch
 from mvprune_service.observability.probes import Problems
@@ -179,6 +180,18 @@ async def test_request_ids_are_forgotten_after_a_week(janitor: Janitor, rows: Ro
     clock.pass_seconds(0.2 * DAY)
     await janitor.step()
     assert await rows.count(REQUESTS) == 0
+
+
+async def test_entries_of_the_audit_are_kept_for_a_year(janitor: Janitor, db: Database, clock: TestClock) -> None:
+    entry = audit.Entry("p", "token-a", "CancelJob", "projects/p/jobs/j", "OK", "10.0.0.7", "")
+    await db.write(audit.add, entry)
+    clock.pass_seconds(200 * DAY)
+    await db.write(audit.add, entry)
+    for seconds, left in ((164 * DAY, 2), (2 * DAY, 1), (200 * DAY, 0)):
+        clock.pass_seconds(seconds)
+        await janitor.step()
+        count = await db.read(lambda conn: conn.execute(select(func.count()).select_from(AUDIT)).scalar())
+        assert count == left
 
 
 async def test_expired_jobs_go_with_their_rows(janitor: Janitor, rows: Rows, clock: TestClock) -> None:
