@@ -44,8 +44,6 @@ class RoundedLayers:
         self._on = False
 
 
-# The compiler cannot trace the rounding; what lies between the layers is compiled.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _forward(layer: Any, inputs_first: bool, x: Tensor) -> Tensor:
     weight = layer.weight  # formed once
     y: Tensor = _Product.apply(x, weight.t() if inputs_first else weight, layer.bias)  # type: ignore[no-untyped-call]
