@@ -2,14 +2,15 @@
 
     python scripts/screenshots.py [FOLDER]
 
-A server whose trainer is a stand-in, a console, a user who sends data, submits, watches, compares and downloads. Needs
-chromium.
+A server whose trainer is a stand-in, a console, a user who sends a model's folder and data, submits, watches, compares
+and downloads by the command that the page shows. Needs chromium.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Page, expect, sync_playwright
+from tests.bert_folder import write_bert
 from tests.integration.servers import Data, Server
 from tests.unit.console.browser.conftest import CHROMIUM, MVPCTL, STAND_IN
 
@@ -42,18 +44,21 @@ def main(folder: Path) -> None:
                 browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
                 page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
                 page.goto(start)
-                walk(page, data, folder)
+                shown = walk(page, write_bert(work / "my-model"), data, folder)
                 browser.close()
+            download(shown, server.address, work)
         finally:
             console.terminate()
             console.wait()
             server.close()
 
 
-def walk(page: Page, data: Data, folder: Path) -> None:
-    """What a user does, with a picture of each page."""
-    jobs = [submit(page, data, density, steps) for density, steps in (("0.2", "60"), ("0.05", "60"), ("0.1", "600"))]
-    page.wait_for_timeout(3000)
+def walk(page: Page, model: Path, data: Data, folder: Path) -> str:
+    """What a user does, with a picture of each page. Returns the command that downloads the best job's artifact."""
+    asked = (("0.2", "60"), ("0.05", "60"), ("0.1", "600"))
+    jobs = [submit(page, model, data, density, steps) for density, steps in asked]
+    expect(page.locator("[data-curve='pruning/loss'] canvas")).to_be_visible(timeout=20_000)
+    page.wait_for_function("() => document.querySelector('.lead progress')?.value > 0.4", timeout=20_000)
     shot(page, folder / "console-job.png", at="Curves")
     page.get_by_role("link", name="Jobs", exact=True).click()
     for job in jobs[:2]:
@@ -62,19 +67,21 @@ def walk(page: Page, data: Data, folder: Path) -> None:
     page.get_by_role("button", name="Compare the chosen jobs").click()
     expect(page.locator(".best").first).to_be_visible()
     shot(page, folder / "console-compare.png")
+    page.get_by_role("link", name=jobs[0], exact=True).first.click()
+    return page.locator("pre", has_text=f"mvpctl download {jobs[0]}").inner_text()
 
 
-def submit(page: Page, data: Data, density: str, steps: str) -> str:
-    """Sends the data, submits a job by the form, and follows it to its page; returns its id."""
+def submit(page: Page, model: Path, data: Data, density: str, steps: str) -> str:
+    """Sends the model and the data, submits a job by the form, and follows it to its page; returns its id."""
     page.get_by_role("link", name="Jobs", exact=True).click()
     page.get_by_role("link", name="Submit a job").click()
-    for name, file in (("train", data.train), ("validation", data.validation)):
+    sent = (("model", "folder", model), ("train", "file", data.train), ("validation", "file", data.validation))
+    for name, kind, path in sent:
         with page.expect_file_chooser() as chooser:
-            page.get_by_role("button", name=f"Send a file for {name}").click()
-        chooser.value.set_files(file)
+            page.get_by_role("button", name=f"Send a {kind} for {name}").click()
+        chooser.value.set_files(path)
         expect(page.get_by_label(name, exact=True)).to_have_value(re.compile("upload:"))
-    values = {"model": "bert-base-uncased", "density": density, "max_steps": steps, "batch_size": "1"}
-    for name, text in values.items():
+    for name, text in {"density": density, "max_steps": steps, "batch_size": "1"}.items():
         page.get_by_label(name, exact=True).fill(text)
     page.get_by_label("method", exact=True).select_option("movement")
     page.get_by_text("More about resources").click()
@@ -84,6 +91,15 @@ def submit(page: Page, data: Data, density: str, steps: str) -> str:
     if int(steps) < 100:
         expect(page.locator(".lead .state")).to_have_text("SUCCEEDED", timeout=30_000)
     return page.url.rpartition("/")[2]
+
+
+def download(command: str, address: str, work: Path) -> None:
+    """Runs the command of a page."""
+    program, *options = shlex.split(command)
+    environment = {**os.environ, "MVPRUNE_ADDRESS": address, "MVPRUNE_CONFIG": os.devnull}
+    subprocess.run([MVPCTL.with_name(program), *options], cwd=work, env=environment, check=True)
+    (manifest,) = work.glob("*/manifest.json")
+    print(f"downloaded and verified: {manifest.parent.name}")
 
 
 def shot(page: Page, path: Path, at: str = "") -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
@@ -90,6 +93,13 @@ def test_no_event_is_lost_with_the_server(server: Server, tmp_path: Path) -> Non
     assert f":{port}/hook" not in log
 
 
+def signed(secret: str, at: int, body: bytes) -> dict[str, str]:
+    """Headers that the server would send at a time."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    signature = base64.b64encode(hmac.digest(key, f"again.{at}.".encode() + body, "sha256")).decode()
+    return {"webhook-id": "again", "webhook-timestamp": f"{at}", "webhook-signature": f"v1,{signature}"}
+
+
 @pytest.mark.slow
 def test_the_receiver_of_the_page(server: Server, tmp_path: Path) -> None:
     _, _, rest = PAGE.read_text().partition("```python\n")
@@ -115,6 +125,12 @@ def test_the_receiver_of_the_page(server: Server, tmp_path: Path) -> None:
                 (delivered,) = client.webhooks.deliveries("w")
                 client.webhooks.redeliver("w", delivered.id)
                 until(lambda: [one.attempts for one in client.webhooks.deliveries("w")] == [2])
+                now = int(time.time())
+                for at, status in ((now - 3600, 401), (now + 3600, 401), (now, 204)):  # only the time differs
+                    body = b'{"id": "again", "type": "fresh", "subject": "s"}'
+                    resent = HTTPConnection("127.0.0.1", port)
+                    resent.request("POST", "/hook", body, signed(secret, at, body))
+                    assert resent.getresponse().status == status, at - now
                 client.webhooks.rotate_secret("w", old_ttl=60)
                 assert client.webhooks.test("w").status == 204  # the old secret signs too
                 client.webhooks.rotate_secret("w", old_ttl=0)
@@ -130,6 +146,7 @@ def test_the_receiver_of_the_page(server: Server, tmp_path: Path) -> None:
     assert [line.split()[0] for line in lines] == [
         "dev.mvprune.webhook.test.v1",
         "dev.mvprune.job.created.v1",
+        "fresh",
         "dev.mvprune.webhook.test.v1",
     ]
     assert lines[1].split()[1] == name

@@ -19,7 +19,8 @@ OPEN = {"/health", "/static/{file}", "/static/plots.css", "/login", "/logout", "
 
 
 def filled(path: str, world: World) -> str:
-    return path.format(project="search", job=world.job, sweep=world.sweep, upload="none", token="none", webhook="w")
+    there = {"project": "search", "job": world.job, "sweep": world.sweep, "webhook": "w"}
+    return path.format(**there, upload="0" * 64, token="none")
 
 
 def test_every_address_is_in_a_table(world: World) -> None:
@@ -56,7 +57,53 @@ async def test_an_action_needs_a_form_of_the_users_own_page(world: World) -> Non
     assert "CANCEL" not in (await browser.get(f"/projects/search/jobs/{world.job}")).text
 
 
-@pytest.mark.parametrize("role", ["read", "submit", "admin", "operator"])
+ROLES = ("read", "submit", "admin", "operator")
+LEAST = {
+    "/projects/{project}/submit": "submit",
+    "/projects/{project}/jobs/{job}/cancel": "submit",
+    "/projects/{project}/jobs/{job}/retry": "submit",
+    "/projects/{project}/jobs/{job}/delete": "submit",
+    "/projects/{project}/jobs/{job}/update": "submit",
+    "/projects/{project}/jobs/{job}/share": "submit",
+    "/projects/{project}/sweeps/{sweep}/change": "submit",
+    "/projects/{project}/sweeps/{sweep}/delete": "submit",
+    "/projects/{project}/sweeps/{sweep}/share": "submit",
+    "/projects/{project}/uploads/begin": "submit",
+    "/projects/{project}/uploads/{upload}/delete": "submit",
+    "/projects/{project}/admin/tokens": "admin",
+    "/projects/{project}/admin/tokens/{token}/revoke": "admin",
+    "/projects/{project}/admin/quotas": "operator",
+    "/projects/{project}/webhooks/new": "admin",
+    "/projects/{project}/webhooks/{webhook}/change": "admin",
+    "/projects/{project}/webhooks/{webhook}/redeliver": "admin",
+}
+"""The role that an action needs."""
+JOB = {"model": "bert-base-uncased", "density": "0.1", "task": "sst2", "max_steps": "9", "do": "submit"}
+FORM = {
+    **{"change": "enable", "scope": "read", "url": "http://127.0.0.1:9/", "events": "job.cancelled", "id": "n"},
+    **{"max_queued_jobs": "7", "delivery": "none", "days": "1", "kind": "data", "name": "a.tsv"},
+    "files": f'[["a.tsv", 1, ["{"0" * 64}"]]]',
+}
+"""What the other actions need together, so that only the rights decide."""
+
+
+def test_the_matrix_has_every_action() -> None:
+    assert set(LEAST) == set(ACTIONS)
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_role_does_what_it_may_and_nothing_else(world: World, role: str) -> None:
+    browser = await world.logged_in(role)
+    for path, least in LEAST.items():
+        form = dict(JOB) if path.endswith("/submit") else {**FORM, "change": "pause" if "sweep" in path else "enable"}
+        form["form_token"] = "".join(_form_tokens(browser))
+        answer = await browser.post(filled(path, world), data=form, headers=OWN)
+        may = ROLES.index(role) >= ROLES.index(least)
+        assert (answer.status_code == 403) == (not may), (path, answer.status_code, answer.text)
+        assert answer.status_code < 500, (path, answer.text)
+
+
+@pytest.mark.parametrize("role", ROLES)
 async def test_who_may_read_sees_all_pages_and_who_may_submit_changes(world: World, role: str) -> None:
     browser = await world.logged_in(role)
     for path in PAGES:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 from tests.unit.console.browser.conftest import SOON, STAND_IN, World
 
+from mvprune import Client
+
 pytestmark = pytest.mark.slow
 
 
 def test_pages_are_live_and_survive_a_restart_of_the_server(world: World) -> None:
-    with world.page() as page:
+    with world.page("/projects/default/jobs?label=live%3Dyes") as page:
         expect(page.get_by_text("There is no such job")).to_be_visible()
-        job = world.submit(100)
+        job = world.submit(100, labels={"live": "yes"})
         row = page.get_by_role("link", name=job)
         expect(row).to_be_visible(timeout=SOON)
         row.click()
@@ -37,7 +41,7 @@ def test_pages_are_live_and_survive_a_restart_of_the_server(world: World) -> Non
         expect(page.locator(".lead .state")).to_have_text("RUNNING", timeout=20_000)
         expect(page.locator("#live")).to_have_text("live")
         log.reload()
-        expect(log.locator("#log")).to_contain_text("<script>document.title = 'taken'</script>")
+        expect(log.locator("#log")).to_contain_text("<script>document.title = 'taken'</script>", timeout=20_000)
         before = log.locator("#log").inner_text()
         expect(log.locator("#log")).not_to_have_text(before, timeout=3000)
         assert world.server.process is not None
@@ -84,8 +88,8 @@ def test_pages_are_for_everyone(world: World) -> None:
     listing = "/projects/default/jobs?label=team%3Dsearch"
     paths = [listing, *(f"/projects/default/jobs/{job}" for job in jobs), f"/projects/default/jobs/{jobs[0]}/log"]
     sweep = world.sweep()
-    parts = ("sweeps", f"sweeps/{sweep}", "queue", "catalog", "uploads", "submit", "webhooks", "webhooks/w", "audit")
-    paths += [f"/projects/default/{part}" for part in parts]
+    parts = ("sweeps", f"sweeps/{sweep}", "queue", "catalog", "uploads", "submit", "webhooks", "webhooks/w")
+    paths += [f"/projects/default/{part}" for part in (*parts, "admin", "audit")]
     paths.append("/projects/default/compare?" + "&".join(f"job={job}" for job in jobs))
     with world.page() as page:
         for path in [*paths, "/login", "/nowhere"]:
@@ -95,6 +99,16 @@ def test_pages_are_for_everyone(world: World) -> None:
                 page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
                 found = Axe().run(page)
                 assert found.response["violations"] == [], (path, scheme)
+        for place, button in ((f"jobs/{jobs[0]}", "only this job"), (f"sweeps/{sweep}", "only this sweep")):
+            page.goto(f"{world.base}/projects/default/{place}")
+            page.get_by_text("Share", exact=True).click()
+            page.get_by_role("button", name=button).click()
+            expect(page.get_by_role("heading", name="Share")).to_be_visible()
+            assert Axe().run(page).response["violations"] == [], place
+        page.goto(f"{world.base}/projects/default/admin")
+        page.get_by_role("button", name="Make a token").click()
+        expect(page.locator("main")).to_contain_text("mvp_")
+        assert Axe().run(page).response["violations"] == []
         page.set_viewport_size({"width": 320, "height": 640})
         for path in paths:
             page.goto(world.base + path)
@@ -142,4 +156,42 @@ def test_pages_are_for_everyone(world: World) -> None:
         expect(page.get_by_role("link", name=jobs[1])).to_have_count(0)
         page.get_by_role("button", name="Log out").click()
         expect(page.get_by_text("has printed")).to_be_visible()
+    assert world.problems == []
+
+
+def test_a_thousand_jobs_are_paged_filtered_and_live(world: World) -> None:
+    one = world.submit(9, labels={"team": "many"})
+    world.client.wait(one)
+    with closing(sqlite3.connect(world.server.home / "mvprune.sqlite", timeout=30)) as database, database:
+        database.execute("CREATE TEMP TABLE copied AS SELECT * FROM jobs WHERE job_id = ?", (one,))
+        for number in range(1000):
+            row = (f"{number:032d}", f"job-{number:04d}")
+            database.execute("UPDATE copied SET project = 'many', uid = ?, job_id = ?", row)
+            database.execute("INSERT INTO jobs SELECT * FROM copied")
+    seen: set[str] = set()
+    with world.page("/projects/many/jobs?size=500&column=job&column=name") as page:
+        rows = page.locator("#jobs tbody tr")
+        while True:
+            expect(rows.first).to_be_visible()
+            seen |= set(rows.evaluate_all("all => all.map(one => one.id)"))
+            if not page.get_by_role("link", name="Next page").count():
+                break
+            page.get_by_role("link", name="Next page").click()
+            page.wait_for_url("**page=*")
+        assert len(seen) == 1000
+        page.get_by_role("link", name="First page").click()
+        expect(rows).to_have_count(500)
+        words = page.get_by_role("searchbox", name="Only rows with")
+        words.fill("job-099")
+        shown = rows.locator("visible=true")
+        there = shown.count()
+        assert 0 < there <= 10
+        page.get_by_label(re.compile("Compare job-")).locator("visible=true").first.check()
+        words.fill("nothing has this")
+        expect(shown).to_have_count(1)  # what is chosen stays
+        with Client(world.server.address, project="many") as client:
+            client.update("job-0999", display_name="changed meanwhile")
+        words.fill("meanwhile")
+        expect(rows.filter(has_text="changed meanwhile")).to_be_visible(timeout=30_000)
+        expect(words).to_have_value("meanwhile")  # the page has changed around it
     assert world.problems == []
