@@ -7,13 +7,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from tests.loopback import QuietHandler, listening
+
+from mvprune_service.config import Settings
 
 CONFIGURATION = "/.well-known/openid-configuration"
 
@@ -32,6 +34,23 @@ def public(kid: str, key: Any, **fields: Any) -> dict[str, Any]:
     """A key of a JWKS."""
     kind = jwt.algorithms.RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else jwt.algorithms.ECAlgorithm
     return {**json.loads(kind.to_jwk(key.public_key())), "kid": kid, "use": "sig", **fields}
+
+
+def settings(folder: Path, issuers: str) -> Settings:
+    """Of a server that takes tokens of these issuers, and reads data from the folder.
+
+    Args:
+        issuers: the text of its file of issuers.
+    """
+    (folder / "issuers.toml").write_text(issuers)
+    return Settings(
+        home=folder / "home",
+        address="127.0.0.1:0",
+        worker_address="127.0.0.1:0",
+        executor="local",
+        roots=(folder,),
+        issuers_file=folder / "issuers.toml",
+    )
 
 
 class Issuer:
@@ -85,8 +104,9 @@ class Issuer:
 @contextmanager
 def issuing() -> Iterator[Issuer]:
     """An issuer on 127.0.0.1."""
+    issuer = Issuer("")
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             self.send(issuer.answer(self.path))
 
@@ -104,16 +124,5 @@ def issuing() -> Iterator[Issuer]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    issuer = Issuer(f"http://127.0.0.1:{server.server_port}")
-    thread = Thread(target=lambda: server.serve_forever(0.02), daemon=True)
-    thread.start()
-    try:
+    with listening(Handler) as issuer.url:
         yield issuer
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -6,9 +6,10 @@ import json
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
+
+from tests.loopback import QuietHandler, listening
 
 
 class Got(NamedTuple):
@@ -60,23 +61,10 @@ def receiving(context: ssl.SSLContext | None = None, port: int = 0) -> Iterator[
     """A receiver on 127.0.0.1, with TLS if there is a context."""
     receiver = Receiver()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             receiver.take(self)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]
-    if context:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    receiver.url = f"{'https' if context else 'http'}://127.0.0.1:{server.server_port}/hook"
-    thread = Thread(target=lambda: server.serve_forever(0.02), daemon=True)
-    thread.start()
-    try:
+    with listening(Handler, port, context) as url:
+        receiver.url = f"{url}/hook"
         yield receiver
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -15,10 +15,9 @@ from mvprune import AsyncClient, InvalidArgument, NotAuthorised, ServerUnreachab
 from mvprune.client import tokens
 from mvprune_service.assembly.service import Service
 from mvprune_service.assembly.startup import StartError
-from mvprune_service.config import Settings
 from mvprune_service.executors.processes import kill_marked
 
-from ..issuer import Issuer, issuing
+from ..issuer import Issuer, issuing, settings
 from ..waiting import PATIENCE, until_true
 from .servers import Data
 
@@ -49,18 +48,6 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.Monke
     monkeypatch.setenv("MVPRUNE_HOME", str(tmp_path / "elsewhere"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).with_name("chatty")))
     return monkeypatch
-
-
-def settings(tmp_path: Path, rules: str) -> Settings:
-    (tmp_path / "issuers.toml").write_text(rules)
-    return Settings(
-        home=tmp_path / "home",
-        address="127.0.0.1:0",
-        worker_address="127.0.0.1:0",
-        executor="local",
-        roots=(tmp_path,),
-        issuers_file=tmp_path / "issuers.toml",
-    )
 
 
 @pytest.fixture

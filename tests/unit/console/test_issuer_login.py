@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from tests.issuer import CONFIGURATION, Issuer, issuing
+from tests.issuer import CONFIGURATION, Issuer, issuing, settings
 from tests.unit.console.conftest import ORIGIN
 from tests.waiting import until_seen
 
@@ -26,7 +26,6 @@ from mvprune.console.app import application
 from mvprune.console.issuer import Logins, Provider
 from mvprune.console.settings import Settings as ConsoleSettings
 from mvprune_service.assembly.service import Service
-from mvprune_service.config import Settings
 
 RULES = """
 [[issuer]]
@@ -118,27 +117,18 @@ def issuer() -> Iterator[Issuer]:
 
 @pytest.fixture
 async def world(tmp_path: Path, issuer: Issuer) -> AsyncIterator[World]:
-    (tmp_path / "issuers.toml").write_text(RULES.format(url=issuer.url))
-    server = Settings(
-        home=tmp_path / "home",
-        address="127.0.0.1:0",
-        worker_address="127.0.0.1:0",
-        executor="local",
-        roots=(tmp_path,),
-        issuers_file=tmp_path / "issuers.toml",
-    )
     accounts = Accounts(issuer)
     async with AsyncExitStack() as stack:
-        service = await stack.enter_async_context(Service(server))
+        service = await stack.enter_async_context(Service(settings(tmp_path, RULES.format(url=issuer.url))))
         found = endpoint.find(service.address, token="of-a-user").with_token("")
         provider = Provider(issuer.url, CLIENT, "s3cr3t/", "openid groups")
-        settings = ConsoleSettings(found, "search", provider=provider, host_names=("console.test",))
-        settings = replace(settings, sessions=tmp_path / "sessions")
-        apps = [application(settings)]
+        console = ConsoleSettings(found, "search", provider=provider, host_names=("console.test",))
+        console = replace(console, sessions=tmp_path / "sessions")
+        apps = [application(console)]
 
         async def restart() -> None:
             await apps.pop().state.sessions.close()
-            apps.append(application(settings))
+            apps.append(application(console))
 
         def browser() -> httpx.AsyncClient:
             made = httpx.AsyncClient(transport=httpx.ASGITransport(apps[0]), base_url=ORIGIN)
