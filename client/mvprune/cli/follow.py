@@ -73,7 +73,11 @@ def logs_command(argv: Sequence[str]) -> None:
     parser = command_parser("logs", example, output=False)
     parser.add_argument("-f", "--follow", action="store_true", help="follow the log until the job ends")
     parser.add_argument("--tail", type=positive_number, metavar="N", help="begin with the last N lines")
-    parser.add_argument("--search", metavar="TEXT", help="only lines with this text, whatever its case")
+    parser.add_argument(
+        "--search",
+        metavar="TEXT",
+        help="only lines with this text, whatever its case; of each its first 4,096 characters",
+    )
     parser.add_argument("--since", type=duration, metavar="TIME", help="only lines of the last 90s, 15m, 2h or 7d")
     args = parser.parse_args(argv)
     chosen = args.search is not None or args.since is not None
