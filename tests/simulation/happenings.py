@@ -23,7 +23,9 @@ _FAULTS: Mapping[str, Sequence[FaultKind]] = {
     "store": tuple(kind for kind in FaultKind if kind is not FaultKind.TWICE),
     "executor": tuple(kind for kind in FaultKind if kind is not FaultKind.TWICE),
     "call": tuple(FaultKind),
+    "post": tuple(kind for kind in FaultKind if kind is not FaultKind.TWICE),
 }
+_WEBHOOKS = 0.2  # of the histories have one
 
 
 class Happening(NamedTuple):
@@ -94,7 +96,23 @@ def plan(seed: str) -> list[Happening]:
         add("ask", {"command": chance.choice(_USER_COMMANDS), "which": chance.randrange(4)})
     for _ in range(chance.randint(2, size.troubles)):
         add(*_trouble(chance, servers, size))
+    happenings += _webhook(Random(f"{seed}/webhook"), size, servers)
     return sorted(happenings, key=lambda one: one.at)
+
+
+def _webhook(chance: Random, size: _Size, servers: int) -> list[Happening]:
+    """A webhook, faults of what is sent to it, and a receiver that is away."""
+    if chance.random() >= _WEBHOOKS:
+        return []
+    found = [Happening(0.0, "webhook", {})]
+    for _ in range(chance.randint(1, 4)):
+        kind, after = chance.choice(_FAULTS["post"]).value, chance.randrange(3)
+        given = {"server": chance.randrange(servers), "kind": kind, "target": "post", "after": after, "times": 1}
+        found.append(Happening(round(chance.uniform(0, size.seconds), 3), "server_fault", given))
+    if chance.random() < 0.3:
+        away = {"part": "receiver", "seconds": round(chance.expovariate(1 / 60), 3)}
+        found.append(Happening(round(chance.uniform(0, size.seconds), 3), "away", away))
+    return found
 
 
 def _cleans(chance: Random, size: _Size) -> str:

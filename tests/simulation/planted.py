@@ -8,9 +8,10 @@ from typing import Any
 from unittest.mock import patch
 
 from mvprune_service.control import watchdog
-from mvprune_service.db import attempt_logs, heartbeats, leases, lifecycle
+from mvprune_service.db import attempt_logs, heartbeats, leases, lifecycle, outbox, webhooks
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.domain import machine, watching
+from mvprune_service.domain.webhooks import Answer
 from mvprune_service.executors.base import Phase
 
 
@@ -113,6 +114,31 @@ def never_again() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def untold() -> Iterator[None]:
+    """Nothing is to be sent for a cancellation."""
+
+    def most(tx: Tx, job: Any, sequence: int, source: Any, target: Any, values: Any) -> None:
+        if target is not machine.JobState.CANCELLED:
+            write(tx, job, sequence, source, target, values)
+
+    write = outbox.job_moved
+    with patch.object(outbox, "job_moved", most):
+        yield
+
+
+@contextmanager
+def taken_for_delivered() -> Iterator[None]:
+    """An attempt that failed counts as a delivery."""
+    known = webhooks.verdict
+
+    def lenient(answer: Answer, **about: Any) -> Any:
+        return known(Answer(204), **about)
+
+    with patch.object(webhooks, "verdict", lenient):
+        yield
+
+
 PLANTED: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
     plant.__name__: plant
     for plant in (
@@ -124,5 +150,7 @@ PLANTED: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
         outside_the_table,
         stored_twice,
         never_again,
+        untold,
+        taken_for_delivered,
     )
 }

@@ -41,6 +41,7 @@ _INTERVALS = {
     "logs": 20.0,
     "pace": 40.0,
 }
+_WEBHOOK_SECONDS = 5.0
 _JANITOR = {"seldom": 60.0, "often": 10.0}
 ACTING: contextvars.ContextVar[int] = contextvars.ContextVar("acting", default=0)
 """The fencing token of the worker for whose call a server does something; 0: for no worker's."""
@@ -108,6 +109,7 @@ class Server:
         self.process.dead = True
         self.skew_us = 0
         self.cleans = ""
+        self.sends = False  # to a webhook
 
     @property
     def alive(self) -> bool:
@@ -149,6 +151,8 @@ class Server:
         self.components = Components.build(_settings(self.number), resources)
         for loop in self.components.schedule:
             interval = _JANITOR.get(self.cleans) if loop.name == "janitor" else _INTERVALS.get(loop.name)
+            if loop.name == "webhooks" and self.sends:
+                interval = _WEBHOOK_SECONDS
             if interval is not None:
                 self.components.loops.start(loop._replace(interval=interval))
 

@@ -15,6 +15,7 @@ from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS, LOG_CHUNKS
 from mvprune_service.db.tables.jobs import EVENTS, JOBS
 from mvprune_service.db.tables.sweeps import POINTS, SWEEP_EVENTS, SWEEPS
 from mvprune_service.db.tables.uploads import JOB_UPLOADS, UPLOAD_CHUNKS, UPLOAD_PARTS, UPLOADS
+from mvprune_service.db.tables.webhooks import DELIVERIES, WEBHOOKS
 from mvprune_service.domain.machine import LIVE_ATTEMPTS
 
 Rows = Mapping[Any, Any]
@@ -39,6 +40,8 @@ class Snapshot:
     chunks: Rows  # of uploads, by project and SHA-256
     parts: Mapping[str, Sequence[Any]]  # by digest
     uses: Mapping[str, Sequence[Any]]  # of uploads, by job
+    webhooks: Sequence[Any]
+    deliveries: Sequence[Any]
 
     def attempts_of(self, job_uid: str) -> list[Any]:
         """A job's attempts, by number."""
@@ -96,6 +99,8 @@ def take(driver: Any) -> Snapshot:
         chunks={(row.project, row.sha256): row for row in rows(UPLOAD_CHUNKS, "sha256")},
         parts=by(UPLOAD_PARTS, "digest", "sha256"),
         uses=by(JOB_UPLOADS, "job_uid", "digest"),
+        webhooks=rows(WEBHOOKS, "uid"),
+        deliveries=rows(DELIVERIES, "event_id"),
     )
 
 

@@ -10,14 +10,16 @@ from typing import Any
 import grpc
 from google.protobuf.json_format import ParseDict
 
-from mvprune.v1 import job_pb2, sweep_pb2, upload_pb2
+from mvprune.v1 import job_pb2, sweep_pb2, upload_pb2, webhook_pb2
 from mvprune_service.domain.machine import Command, JobState
 
 from .servers import Channel, Refused, Unreachable
 from .snapshot import Snapshot
+from .webhooks import URL
 from .wire import CURRENT
 
 _JOBS, _SWEEPS, _UPLOADS = "/mvprune.v1.JobService/", "/mvprune.v1.SweepService/", "/mvprune.v1.UploadService/"
+_WEBHOOKS = "/mvprune.v1.WebhookService/"
 _TRIES = 12
 _REFUSALS = ("NOT_FOUND", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "ALREADY_EXISTS", "ABORTED")
 _ROW = b'{"sentence": "good", "label": 1}\n{"sentence": "bad", "label": 0}\n'
@@ -133,6 +135,18 @@ class Users:
             reference = f"upload:{made.name.rpartition('/')[2]}/train.jsonl"
             spec.dataset.train, spec.dataset.validation = reference, reference
             await self._submit(100, spec, {"max_attempts": 2})
+
+    async def webhook(self) -> None:
+        """Wants to hear of jobs and sweeps."""
+        wanted = webhook_pb2.Webhook(url=URL, events=["job.*", "sweep.*"])
+        request = webhook_pb2.CreateWebhookRequest(parent="projects/p", webhook_id="w", webhook=wanted)
+        await self._ask(_WEBHOOKS + "CreateWebhook", request)
+
+    async def nudge_webhook(self) -> None:
+        """Lets a webhook that waits be tried at once."""
+        request = webhook_pb2.UpdateWebhookRequest(name="projects/p/webhooks/w")
+        request.update_mask.paths.append("display_name")
+        await self._ask(_WEBHOOKS + "UpdateWebhook", request)
 
     def check_promises(self, seen: Snapshot) -> None:
         """What users were told is true."""

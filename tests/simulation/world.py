@@ -18,6 +18,7 @@ from mvprune_service.db import attempt_logs
 from mvprune_service.domain.machine import TERMINAL, AttemptState
 from mvprune_service.domain.sweeping import ENDED
 from mvprune_service.executors.base import Launch
+from mvprune_service.outbound import Outbound
 
 from . import invariants, neighbours, other_invariants
 from .database import Storage, engine
@@ -28,6 +29,7 @@ from .patches import simulated
 from .servers import ACTING, Channel, Complaints, Server
 from .snapshot import Snapshot, take, touched
 from .users import Users
+from .webhooks import Receiver
 from .wire import CURRENT, Fault, FaultKind, Wire
 from .workers import Worker
 
@@ -65,12 +67,14 @@ class World:
         for server in self.servers:
             server.announced = self._announced(server)
         self.channel = Channel(self.wire, self.servers)
+        self.receiver = Receiver(self.wire, lambda: self._now)
         self.channel.began = lambda method, requests: self._beating(method, requests, 1)
         self.channel.ended = lambda method, requests: self._beating(method, requests, -1)
-        self._can_be_away: Mapping[str, Objects | Cluster | Channel] = {
+        self._can_be_away: Mapping[str, Objects | Cluster | Channel | Receiver] = {
             "store": self.objects,
             "cluster": self.cluster,
             "workers": self.channel,
+            "receiver": self.receiver,
         }
         self.workers: list[Worker] = []
         self._used: list[Server] = []  # servers that have been started
@@ -154,6 +158,9 @@ class World:
     async def run(self, happenings: Sequence[Happening]) -> None:
         """All of it: in the end everything can be reached and works, and every job must end."""
         loop = self.wire.loop
+        self._has_webhook = any(one.what == "webhook" for one in happenings)
+        for server in self.servers:
+            server.sends = self._has_webhook
         for one in happenings:
             loop.call_at(one.at, self.happen, one)
         last = max((one.at for one in happenings), default=0.0)
@@ -185,7 +192,10 @@ class World:
             worker.is_well = True
         if not self._used:
             self.start(0, cleans="seldom")
+        self.receiver.is_well = True
         self.happen(Happening(0.0, "resume_sweeps", {}))
+        if self._has_webhook:
+            self.happen(Happening(0.0, "nudge_webhook", {}))
 
     def _revive(self, seconds: float) -> None:
         """Servers that faults have killed are started again."""
@@ -204,7 +214,8 @@ class World:
         now = self._now
         jobs = [f"{job.job_id} is {job.state}" for job in now.jobs.values() if job.state not in TERMINAL]
         sweeps = [f"{sweep.sweep_id} is {sweep.state}" for sweep in now.sweeps.values() if sweep.state not in ENDED]
-        return jobs + sweeps + [f"{worker} still runs" for worker in self.workers if worker.alive]
+        workers = [f"{worker} still runs" for worker in self.workers if worker.alive]
+        return jobs + sweeps + workers + self.receiver.unfinished()
 
     def _chosen(self, which: int) -> Iterable[Worker]:
         alive = [worker for worker in self.workers if worker.alive]
@@ -233,6 +244,7 @@ class World:
         invariants.check_store(after, self.objects)
         other_invariants.check_sweeps(after)
         other_invariants.check_uploads(after, self.objects)
+        self.receiver.check(before, after)
         gone = before.jobs.keys() - after.jobs.keys()
         may = name.startswith("janitor.") or all(map(self.users.may_delete, gone))
         invariants.check_change(before, after, deletes=may)
@@ -312,10 +324,11 @@ def tell(seed: str, happenings: Sequence[Happening]) -> Outcome:
     loop = SimulatedLoop()
     asyncio.set_event_loop(loop)
     logger = logging.getLogger("mvprune_service")
-    with simulated(loop, seed), _short_times(happenings):
+    with simulated(loop, seed), _short_times(happenings), ExitStack() as posting:
         world = World(loop, seed)
         complaints = Complaints(world.wire)
         logger.addHandler(complaints)
+        posting.enter_context(patch.multiple(Outbound, check=_any_url, post=staticmethod(world.receiver.post)))
         try:
             task = loop.create_task(world.run(happenings))
             task.add_done_callback(lambda _: loop.stop())
@@ -329,6 +342,10 @@ def tell(seed: str, happenings: Sequence[Happening]) -> Outcome:
             outcome = Outcome(world.wire.failure, world.wire.trace)
             _end(loop, world)
     return outcome
+
+
+async def _any_url(outbound: Outbound, url: str) -> None:
+    """In place of `Outbound.check`."""
 
 
 def _end(loop: SimulatedLoop, world: World) -> None:
