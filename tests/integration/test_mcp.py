@@ -127,7 +127,8 @@ async def test_an_agent_finds_the_smallest_model_within_one_point(
         assert "new folder below" in await _refused(client, "download_artifact", job=chosen["job"], folder="../away")
 
         points = await _called(client, "list_points", sweep=created["sweep"], limit=1)
-        assert points["next_skip"] == 1
+        rest = await _called(client, "list_points", sweep=created["sweep"], limit=1, page=points["next_page"])
+        assert (points["points"][0]["number"], rest["points"][0]["number"]) == (1, 2)
         others = [one["job"] for one in (await _called(client, "list_points", sweep=created["sweep"]))["points"]]
         compared = await _called(client, "compare_jobs", jobs=[one for one in others if one][:2])
         assert "target_density" in compared["options"]

@@ -90,7 +90,7 @@ class MethodEntry:
 async def models(transport: Transport) -> AsyncGenerator[ModelEntry, None]:
     """See `Client.models`."""
     async for message in listed(transport, transport.catalog.ListModels, catalog_pb2.ListModelsRequest(), "models"):
-        yield _model(message)
+        yield model_entry(message)
 
 
 async def tasks(transport: Transport) -> AsyncGenerator[TaskEntry, None]:
@@ -117,7 +117,7 @@ def own_methods() -> list[MethodEntry]:
     return [_method(method_entry(field)) for field in METHODS.values()]
 
 
-def _model(message: catalog_pb2.ModelEntry) -> ModelEntry:
+def model_entry(message: catalog_pb2.ModelEntry) -> ModelEntry:
     known = catalog_pb2.ModelEntry.Source.DESCRIPTOR.values_by_number.get(message.source)
     size = message.size
     counts = ModelSize(size.base_parameters, size.encoder_parameters, size.prunable_weights)

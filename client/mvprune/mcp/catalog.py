@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mvprune.client.catalog import model_entry
 from mvprune.client.display import why
 from mvprune.common.exceptions import NotAuthorised
 from mvprune.common.units import count
 from mvprune.mcp.arguments import text, whole
-from mvprune.mcp.job_facts import JobRow, job_table, page, row_of
-from mvprune.mcp.jobs import SKIP
+from mvprune.mcp.job_facts import JobRow, job_table, row_of
+from mvprune.mcp.jobs import jobs_of
+from mvprune.mcp.pages import PAGE, more, of_items, of_server, page
 from mvprune.mcp.tool import Answer, Call, Tool
 from mvprune.mcp.words import pairs, table
 from mvprune.spec.parameter import Parameter
 from mvprune.spec.parameters import PARAMETERS, SETTINGS
+from mvprune.v1 import catalog_pb2
 
 _CONTAINED = text("only what contains this text")
 _RUNNING = "state = STARTING OR state = RUNNING OR state = FINALIZING OR state = CANCELLING"
@@ -33,10 +36,10 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Models:
-    """Models. `next_skip` is `skip` of the next page, null at the end."""
+    """Models. `next_page` is `page` of the next one, "" at the end."""
 
     models: list[ModelFacts]
-    next_skip: int | None
+    next_page: str
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,10 @@ class OptionFacts:
 
 @dataclass(frozen=True)
 class Options:
-    """Parameters. `next_skip` is `skip` of the next page, null at the end."""
+    """Parameters. `next_page` is `page` of the next one, "" at the end."""
 
     options: list[OptionFacts]
-    next_skip: int | None
+    next_page: str
 
 
 @dataclass(frozen=True)
@@ -126,8 +129,9 @@ class Queue:
 
 async def _models(call: Call) -> Answer:
     words = call.given.get("text", "").casefold()
-    entries = (model async for model in call.client.models() if words in model.name.casefold())
-    found, after = await page(entries, call.given["skip"], 50)
+    transport = call.client._transport
+    fetch = of_server(transport, transport.catalog.ListModels, catalog_pb2.ListModelsRequest(), "models", model_entry)
+    found, after = await page(fetch, call.given.get("page", ""), 50, lambda model: words in model.name.casefold())
     facts = [
         ModelFacts(one.name, one.source, one.size.prunable_weights if one.size else None, one.problem) for one in found
     ]
@@ -135,9 +139,8 @@ async def _models(call: Call) -> Answer:
         [one.name, one.source, count(one.prunable_weights) if one.prunable_weights else "", one.problem]
         for one in facts
     ]
-    more = f"\nmore: call again with skip={after}" if after else ""
     shown = table(["MODEL", "FROM", "PRUNABLE", "PROBLEM"], rows) if rows else "no models"
-    return Answer(f"{shown}\nany model of the hub can be named too{more}", Models(facts, after))
+    return Answer(f"{shown}\nany model of the hub can be named too{more(after)}", Models(facts, after))
 
 
 async def _tasks(call: Call) -> Answer:
@@ -169,11 +172,9 @@ async def _options(call: Call) -> Answer:
         return has_method and words in f"{one.name} {one.help} {one.group}".casefold()
 
     found = [one for one in known.values() if fits(one)]
-    skip, limit = given["skip"], given["limit"]
-    shown, after = found[skip : skip + limit], skip + limit if len(found) > skip + limit else None
-    more = f"\nmore: call again with skip={after}" if after else ""
+    shown, after = await page(of_items(found), given.get("page", ""), given["limit"])
     lines = [f"{one.name} ({one.takes}): {one.description}" for one in shown]
-    return Answer("\n".join(lines or ["none"]) + more, Options(list(map(_option, shown)), after))
+    return Answer("\n".join(lines or ["none"]) + more(after), Options(list(map(_option, shown)), after))
 
 
 def _option(one: Parameter) -> OptionFacts:
@@ -183,7 +184,7 @@ def _option(one: Parameter) -> OptionFacts:
 
 async def _queue(call: Call) -> Answer:
     queue, caller = await call.client.queue(limit=_QUEUE), await call.client.admin.caller()
-    running, more = await page(call.client.list(filter=_RUNNING, order_by="create_time"), 0, _QUEUE)
+    running, after = await page(jobs_of(call, _RUNNING, "create_time"), "", _QUEUE)
     try:
         problems = dict((await call.client.admin.server_status()).problems)
     except NotAuthorised:
@@ -206,7 +207,7 @@ async def _queue(call: Call) -> Answer:
         problems=problems,
     )
     rows = [[one.job, str(one.ahead), one.why, one.display_name] for one in waiting]
-    left = ["and more: list_jobs shows them"] if more else []
+    left = ["and more: list_jobs shows them"] if after else []
     head = pairs(
         [
             ("your token", f"{caller.scope}, project {caller.project}"),
@@ -242,7 +243,7 @@ TOOLS = (
             "method": text("only options of this pruning method"),
             "of": text("job or sweep; default: job", words=("job", "sweep")),
             "limit": whole("at most", 1, 200, 30),
-            "skip": SKIP,
+            "page": PAGE,
         },
         Options,
         _options,
@@ -251,7 +252,7 @@ TOOLS = (
         "list_models",
         "List models",
         "Lists models that jobs can name: the server's, then well-known ones of the hub.",
-        {"text": _CONTAINED, "skip": SKIP},
+        {"text": _CONTAINED, "page": PAGE},
         Models,
         _models,
     ),

@@ -189,20 +189,6 @@ async def newest(found: AsyncGenerator[_Item, None], count: int) -> list[_Item]:
     return list(kept)
 
 
-async def page(found: AsyncGenerator[_Item, None], skip: int, limit: int) -> tuple[list[_Item], int | None]:
-    """A page of a list, and how many to skip for the next one; None: there is none."""
-    kept: list[_Item] = []
-    async with aclosing(found) as items:
-        position = 0
-        async for one in items:
-            if position >= skip + limit:
-                return kept, skip + limit
-            if position >= skip:
-                kept.append(one)
-            position += 1
-    return kept, None
-
-
 def check_several(field: str, given: Sequence[str], least: int, most: int) -> None:
     """Raises InvalidArgument for too few or too many."""
     if not least <= len(given) <= most:

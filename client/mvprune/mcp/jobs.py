@@ -5,31 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from mvprune.client.convert import job_fields
 from mvprune.client.display import details, state, steps
-from mvprune.client.job import AsyncJob
 from mvprune.client.models import JobRecord
 from mvprune.common.exceptions import bad_field
 from mvprune.mcp.arguments import flag, table, text, texts, whole
-from mvprune.mcp.job_facts import JobFacts, JobRow, facts_of, job_of, job_table, page, row_of
+from mvprune.mcp.job_facts import JobFacts, JobRow, facts_of, job_of, job_table, row_of
+from mvprune.mcp.pages import PAGE, Fetch, more, of_server, page
 from mvprune.mcp.tool import Answer, Call, Tool
+from mvprune.v1 import job_pb2
 
 JOB = text("a job's id, or its name projects/P/jobs/J", required=True)
-SKIP = whole("how many to leave out, for the next page", 0, 100_000, 0)
-_SEARCHED = 2_000  # jobs among which a text is looked for
 SECONDS = whole("how long to wait at most; call again to go on", 1, 600, 60)
 
 
 @dataclass(frozen=True)
 class JobList:
-    """A page of jobs. `next_skip` is `skip` of the next page, null at the end."""
+    """A page of jobs. `next_page` is `page` of the next one, "" at the end."""
 
     jobs: list[JobRow]
-    next_skip: int | None
+    next_page: str
 
 
 @dataclass(frozen=True)
@@ -39,28 +38,28 @@ class Deleted:
     deleted: str
 
 
+def jobs_of(call: Call, filter: str, order_by: str) -> Fetch[JobRecord]:
+    """The project's jobs."""
+    transport = call.client._transport
+    request = job_pb2.ListJobsRequest(parent=f"projects/{call.client.project}", filter=filter, order_by=order_by)
+    return of_server(
+        transport, transport.jobs.ListJobs, request, "jobs", lambda message: JobRecord(**job_fields(message))
+    )
+
+
 async def _list(call: Call) -> Answer:
     given = call.given
-    found = call.client.list(filter=given.get("filter", ""), order_by=given.get("order_by", ""))
-    if words := given.get("text", "").casefold():
-        found = _with_text(found, words)
-    jobs, after = await page(found, given["skip"], given["limit"])
-    more = f"\nmore: call again with skip={after}" if after else ""
+    words = given.get("text", "").casefold()
+
+    def fits(job: JobRecord) -> bool:
+        """Whether the text is in a name, the model, the task, the method or a label."""
+        spec, labels = job.spec, (f"{key}={value}" for key, value in job.labels.items())
+        return words in " ".join((job.id, job.display_name, spec.model, spec.task, spec.method, *labels)).casefold()
+
+    fetch = jobs_of(call, given.get("filter", ""), given.get("order_by", ""))
+    jobs, after = await page(fetch, given.get("page", ""), given["limit"], fits)
     shown = job_table(jobs) if jobs else "no jobs"
-    return Answer(shown + more, JobList([JobRow(**row_of(job)) for job in jobs], after))
-
-
-async def _with_text(jobs: AsyncGenerator[AsyncJob, None], words: str) -> AsyncGenerator[AsyncJob, None]:
-    """The jobs with a text in a name, the model, the task, the method or a label."""
-    seen = 0
-    async with aclosing(jobs) as found:
-        async for job in found:
-            spec, labels = job.spec, (f"{key}={value}" for key, value in job.labels.items())
-            if words in " ".join((job.id, job.display_name, spec.model, spec.task, spec.method, *labels)).casefold():
-                yield job
-            seen += 1
-            if seen == _SEARCHED:
-                return
+    return Answer(shown + more(after), JobList([JobRow(**row_of(job)) for job in jobs], after))
 
 
 async def _get(call: Call) -> Answer:
@@ -131,7 +130,7 @@ TOOLS = (
                 "with ' desc' for descending"
             ),
             "limit": whole("jobs at most", 1, 100, 20),
-            "skip": SKIP,
+            "page": PAGE,
         },
         JobList,
         _list,

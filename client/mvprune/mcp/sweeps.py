@@ -16,12 +16,14 @@ from mvprune.cli.sweep.file import read_section
 from mvprune.cli.sweep.submission import assembled
 from mvprune.client.inputs import visit_sweep
 from mvprune.client.sweep import AsyncSweep
-from mvprune.client.sweep_models import SweepPoint
+from mvprune.client.sweep_convert import point as convert_point
+from mvprune.client.sweep_convert import sweep_fields
+from mvprune.client.sweep_models import SweepPoint, SweepRecord
 from mvprune.common.exceptions import InvalidArgument
 from mvprune.common.units import age, percent, size
 from mvprune.mcp.arguments import Argument, flag, parameter, table, text, whole
-from mvprune.mcp.job_facts import page
-from mvprune.mcp.jobs import SECONDS, SKIP, Deleted
+from mvprune.mcp.jobs import SECONDS, Deleted
+from mvprune.mcp.pages import PAGE, more, of_server, page
 from mvprune.mcp.submitting import OPTIONS, REQUEST_ID, document_of, path_check
 from mvprune.mcp.tool import Answer, Call, Tool
 from mvprune.mcp.words import pairs
@@ -30,6 +32,7 @@ from mvprune.spec.parameters import SETTINGS
 from mvprune.spec.schema import property_of
 from mvprune.spec.sweep_settings import AXES
 from mvprune.sweep.display import compared, counts, done, outcome, recommended, state
+from mvprune.v1 import sweep_pb2
 
 SWEEP = text("a sweep's id, or its name projects/P/sweeps/S", required=True)
 _JOB = ("task", "train", "validation", "dataset", "density", "method", "max_steps", "epochs", "gates", "display_name")
@@ -85,21 +88,21 @@ class SweepFacts(SweepRow):
 
 @dataclass(frozen=True)
 class SweepList:
-    """A page of sweeps. `next_skip` is `skip` of the next page, null at the end."""
+    """A page of sweeps. `next_page` is `page` of the next one, "" at the end."""
 
     sweeps: list[SweepRow]
-    next_skip: int | None
+    next_page: str
 
 
 @dataclass(frozen=True)
 class PointList:
-    """A page of points. `next_skip` is `skip` of the next page, null at the end."""
+    """A page of points. `next_page` is `page` of the next one, "" at the end."""
 
     points: list[PointFacts]
-    next_skip: int | None
+    next_page: str
 
 
-def _row(sweep: AsyncSweep) -> dict[str, Any]:
+def _row(sweep: SweepRecord) -> dict[str, Any]:
     return {
         "sweep": sweep.id,
         "state": str(sweep.state),
@@ -214,8 +217,13 @@ async def _create(call: Call) -> Answer:
 
 async def _list(call: Call) -> Answer:
     given = call.given
-    found = call.client.sweeps(filter=given.get("filter", ""), order_by=given.get("order_by", ""))
-    sweeps, after = await page(found, given["skip"], given["limit"])
+    transport, parent = call.client._transport, f"projects/{call.client.project}"
+    asked = {"filter": given.get("filter", ""), "order_by": given.get("order_by", "")}
+    request = sweep_pb2.ListSweepsRequest(parent=parent, **asked)
+    fetch = of_server(
+        transport, transport.sweeps.ListSweeps, request, "sweeps", lambda message: SweepRecord(**sweep_fields(message))
+    )
+    sweeps, after = await page(fetch, given.get("page", ""), given["limit"])
     rows = [SweepRow(**_row(sweep)) for sweep in sweeps]
     columns = ["SWEEP", "STATE", "POINTS", "FAILED", "NAME", "AGE", "RESULT"]
     cells = [
@@ -223,8 +231,7 @@ async def _list(call: Call) -> Answer:
          age(sweep.create_time), row.result]
         for row, sweep in zip(rows, sweeps, strict=True)
     ]  # fmt: skip
-    more = f"\nmore: call again with skip={after}" if after else ""
-    return Answer((shown_table(columns, cells) if rows else "no sweeps") + more, SweepList(rows, after))
+    return Answer((shown_table(columns, cells) if rows else "no sweeps") + more(after), SweepList(rows, after))
 
 
 async def _get(call: Call) -> Answer:
@@ -251,11 +258,12 @@ async def _watch(call: Call) -> Answer:
 
 async def _points(call: Call) -> Answer:
     sweep = await call.client.get_sweep(call.given["sweep"])
-    found = sweep.points(optimal_only=call.given["best_only"])
-    points, after = await page(found, call.given["skip"], call.given["limit"])
+    transport, best_only = call.client._transport, call.given["best_only"]
+    request = sweep_pb2.ListSweepPointsRequest(parent=sweep.name, optimal_only=best_only)
+    fetch = of_server(transport, transport.sweeps.ListSweepPoints, request, "points", convert_point)
+    points, after = await page(fetch, call.given.get("page", ""), call.given["limit"])
     facts = [_point(point) for point in points]
-    more = f"\nmore: call again with skip={after}" if after else ""
-    return Answer((_points_text(facts) if facts else "no points") + more, PointList(facts, after))
+    return Answer((_points_text(facts) if facts else "no points") + more(after), PointList(facts, after))
 
 
 async def _cancel(call: Call) -> Answer:
@@ -324,7 +332,7 @@ TOOLS = (
             ),
             "order_by": text("create_time, end_time, state or display_name; with ' desc' for descending"),
             "limit": whole("sweeps at most", 1, 100, 20),
-            "skip": SKIP,
+            "page": PAGE,
         },
         SweepList,
         _list,
@@ -354,7 +362,7 @@ TOOLS = (
             "sweep": SWEEP,
             "best_only": flag("only points that no other one is better than in all objectives"),
             "limit": whole("points at most", 1, 100, 20),
-            "skip": SKIP,
+            "page": PAGE,
         },
         PointList,
         _points,
