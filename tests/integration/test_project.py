@@ -47,8 +47,6 @@ def test_counts_by_state_changes_and_the_table_of_artifacts(
             server.process.wait()
             server.start(environment, drain_seconds=0)
             assert next(updates).missed  # whatever happened meanwhile
-            client.update(mine, note="the one to ship")
-            assert [job.note for job in next(updates).jobs] == ["the one to ship"]
             client.update(mine, remove_labels=["team"])
             while not (found := next(updates)).removed:
                 assert not found.jobs

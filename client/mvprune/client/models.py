@@ -237,7 +237,7 @@ class ProjectUpdate(Generic[AnyJob]):
 
     Attributes:
         jobs: have changed.
-        removed: names of jobs that were deleted, or do not match the filter any more.
+        removed: names of jobs that were deleted, or have changed and do not match the filter.
         missed: other jobs may have changed too: list them again.
     """
 

@@ -29,6 +29,7 @@ class ProjectFeed:
         self._project = project
         self._wanted = wanted
         self._sent: dict[str, tuple[str, int]] = {}  # by uid: the name and the version of a job that was sent
+        self._others = set[str]()  # uids of jobs that do not match, which was said
 
     async def responses(self) -> AsyncIterator[job_pb2.WatchJobsResponse]:
         """The responses of WatchJobs, without end."""
@@ -50,11 +51,19 @@ class ProjectFeed:
             if self._sent.get(row.uid) != (name, row.version):  # more lines of its log do not change a job
                 response.jobs.append(mapping.job(row))
                 self._sent[row.uid] = name, row.version
-        for uid in (*found.others, *found.gone):
+            self._others.discard(row.uid)
+        for uid, job in found.others.items():  # the client may have listed it before it changed
+            self._sent.pop(uid, None)
+            if uid not in self._others:
+                response.removed.append(str(job))
+                self._others.add(uid)
+        for uid in found.gone:
+            self._others.discard(uid)
             if known := self._sent.pop(uid, None):
                 response.removed.append(known[0])
-            elif uid in found.gone:
+            else:
                 response.missed = True
-        if len(self._sent) > _KNOWN:
-            self._sent.clear()
+        for remembered in (self._sent, self._others):
+            if len(remembered) > _KNOWN:
+                remembered.clear()
         return response

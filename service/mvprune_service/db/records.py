@@ -70,24 +70,25 @@ def page_of_jobs(
 
 
 class Changed(NamedTuple):
-    """Jobs of a project that have changed: those that match a filter, the uids of others, and those of jobs that are
-    in no project any more."""
+    """Jobs of a project that have changed: those that match a filter, the names of others by their uids, and the uids
+    of jobs that are in no project any more."""
 
     matching: list[JobRow]
-    others: list[str]
+    others: dict[str, JobName]
     gone: set[str]
 
 
 def changed_jobs(conn: Connection, project: str, uids: Collection[str], wanted: ColumnElement[bool] | None) -> Changed:
     """What became of these jobs; None for `wanted`: all match."""
-    known = conn.execute(select(JOBS.c.uid, JOBS.c.project).where(JOBS.c.uid.in_(uids)))
-    owners = {row.uid: row.project for row in known}
-    own = [uid for uid, owner in owners.items() if owner == project]
-    found = select(JOBS).where(JOBS.c.uid.in_(own))
+    known = conn.execute(select(JOBS.c.uid, JOBS.c.project, JOBS.c.job_id).where(JOBS.c.uid.in_(uids)))
+    owners = {row.uid: JobName(row.project, row.job_id) for row in known}
+    own = {uid: name for uid, name in owners.items() if name.project == project}
+    found = select(JOBS).where(JOBS.c.uid.in_(list(own)))
     matching = fetch_all(conn, JobRow, (found if wanted is None else found.where(wanted)).order_by(JOBS.c.uid))
-    others = set(own) - {row.uid for row in matching}
+    for row in matching:
+        del own[row.uid]
     sweeps = conn.execute(select(SWEEPS.c.uid).where(SWEEPS.c.uid.in_(set(uids) - set(owners)))).scalars()
-    return Changed(matching, sorted(others), set(uids) - set(owners) - set(sweeps))
+    return Changed(matching, own, set(uids) - set(owners) - set(sweeps))
 
 
 def attempts_of(conn: Connection, job_uid: str, after: int, size: int) -> list[AttemptRow]:

@@ -134,3 +134,22 @@ async def test_the_jobs_of_a_project_that_change(api: Api, db: Database, jobs: J
     changes.announce(None)
     assert await anext(feed) == job_pb2.WatchJobsResponse(missed=True)
     await feed.aclose()
+
+
+async def test_a_job_that_was_there_before_the_stream_leaves_it_once(api: Api, db: Database) -> None:
+    db.on_commit = api.servicer._changes.announce
+    await api.create(job_id="before", labels={"keep": ""})
+    await api.create(job_id="last", labels={"keep": ""})
+    request = job_pb2.WatchJobsRequest(parent="projects/p", filter="state = QUEUED")
+    feed = api.servicer.WatchJobs(request, None)  # type: ignore[arg-type]
+    assert await anext(feed) == job_pb2.WatchJobsResponse()
+    await api.call("CancelJob", name="projects/p/jobs/before")
+    assert await anext(feed) == job_pb2.WatchJobsResponse(removed=["projects/p/jobs/before"])
+    await api.call("RetryJob", name="projects/p/jobs/before")
+    assert [job.name for job in (await anext(feed)).jobs] == ["projects/p/jobs/before"]
+    await api.call("CancelJob", name="projects/p/jobs/before")
+    assert await anext(feed) == job_pb2.WatchJobsResponse(removed=["projects/p/jobs/before"])
+    await api.call("UpdateJob", name="projects/p/jobs/before", note="x")  # which was said
+    await api.call("CancelJob", name="projects/p/jobs/last")
+    assert await anext(feed) == job_pb2.WatchJobsResponse(removed=["projects/p/jobs/last"])
+    await feed.aclose()
