@@ -5,7 +5,7 @@
   const CHUNK = 8 << 20; // as the server cuts files
   const AT_ONCE = 3;
   const LONGEST_PAUSE = 15000; // milliseconds
-  const STARTED = "mvprune-sending";
+  const STARTED = "mvprune-sending"; // begins the names of what is remembered of uploads
 
   class Refused extends Error {}
 
@@ -21,7 +21,8 @@
       let answer = null;
       try {
         answer = await fetch(address, { method: "POST", redirect: "error", ...options });
-      } catch {
+      } catch (error) {
+        if (error.name === "AbortError") throw error;
         tell("the connection is lost; it goes on by itself");
       }
       if (answer && answer.ok) return answer;
@@ -60,32 +61,37 @@
   // The reference of an upload with these files. Throws Refused.
   async function send(form, kind, name, files, tell) {
     const address = of(form, "uploads"), token = form.querySelector("[name=form_token]").value;
-    const started = { address, name };
-    localStorage.setItem(STARTED, JSON.stringify(started));
+    const started = `${STARTED} ${address} ${name}`;
     const [listed, places, total] = await read(files, tell);
     for (let round = 0; round < 5; round++) { // a chunk may vanish from the store meanwhile
       const body = new URLSearchParams({ form_token: token, kind, name, files: JSON.stringify(listed) });
       const known = await (await ask(`${address}/begin`, { body }, tell)).json();
       if (!known.missing.length) {
-        localStorage.removeItem(STARTED);
+        localStorage.removeItem(started);
         return known.reference;
       }
       let left = known.missing.reduce((sum, chunk) => sum + places.get(chunk).size, 0);
-      const waiting = [...known.missing];
+      const waiting = [...known.missing], stop = new AbortController(), { signal } = stop;
       const progress = () => {
         const done = `${size(total - left)} of ${size(total)}`;
-        localStorage.setItem(STARTED, JSON.stringify({ ...started, done }));
+        localStorage.setItem(started, done);
         tell(`sending: ${done}`);
       };
-      progress();
-      await Promise.all(Array.from({ length: AT_ONCE }, async () => {
-        for (let chunk = waiting.shift(); chunk; chunk = waiting.shift()) {
-          const body = places.get(chunk);
-          await ask(`${address}/${known.digest}/chunks/${chunk}`, { body, headers: { "x-form-token": token } }, tell);
-          left -= body.size;
+      const sendSome = async () => {
+        for (let chunk = waiting.shift(); chunk && !signal.aborted; chunk = waiting.shift()) {
+          const body = await places.get(chunk).arrayBuffer(); // fails if the file is another one by now
+          const headers = { "x-form-token": token };
+          await ask(`${address}/${known.digest}/chunks/${chunk}`, { body, headers, signal }, tell);
+          left -= body.byteLength;
           progress();
         }
-      }));
+      };
+      progress();
+      try {
+        await Promise.all(Array.from({ length: AT_ONCE }, sendSome));
+      } finally {
+        stop.abort(); // where one was refused
+      }
     }
     throw new Refused("the store loses what is sent to it");
   }
@@ -191,17 +197,17 @@
 
   // What a reload or a lost browser has interrupted. The files have to be chosen again: pages may not keep them.
   const form = document.querySelector("[data-uploads]");
-  const interrupted = form && JSON.parse(localStorage.getItem(STARTED) || "null");
-  if (interrupted && interrupted.address === of(form, "uploads")) {
+  const known = form ? `${STARTED} ${of(form, "uploads")} ` : "";
+  for (const started of Object.keys(localStorage).filter((key) => form && key.startsWith(known))) {
     const line = document.createElement("p");
     line.className = "checked";
     line.setAttribute("role", "status");
-    line.textContent = `The upload of ${interrupted.name} was interrupted${interrupted.done ? ` at ${interrupted.done}` : ""}. `
+    line.textContent = `The upload of ${started.slice(known.length)} was interrupted at ${localStorage.getItem(started)}. `
       + "Choose it again: only what is missing is sent. ";
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = "Forget it";
-    button.addEventListener("click", () => { localStorage.removeItem(STARTED); line.remove(); });
+    button.addEventListener("click", () => { localStorage.removeItem(started); line.remove(); });
     line.append(button);
     form.before(line);
   }

@@ -68,6 +68,25 @@ def test_a_models_folder_goes_on_after_a_lost_connection_and_after_a_reload(worl
     assert world.problems == []
 
 
+def test_a_file_that_changes_while_it_is_sent_is_refused(world: World, tmp_path: Path) -> None:
+    folder = write_bert(tmp_path / "changing", 40 << 20)
+    weights = folder / "model.safetensors"
+
+    def change(route: Route) -> None:
+        weights.write_bytes(weights.read_bytes() + b"x")
+        route.continue_()
+
+    with world.page("/projects/default/submit") as page:
+        page.route(re.compile("/uploads/begin"), change)
+        choose_folder(page, folder)
+        expect(page.locator(".problem", has_text="not sent: ")).to_be_visible(timeout=30_000)
+        expect(page.get_by_label("model", exact=True)).to_have_value("")
+        page.reload()
+        page.get_by_role("button", name="Forget it").click()
+        page.reload()
+        expect(page.get_by_role("status").filter(has_text="was interrupted")).to_have_count(0)
+
+
 def test_what_is_dropped_is_sent_and_a_wrong_choice_is_said(world: World, tmp_path: Path) -> None:
     folder = write_bert(tmp_path / "dropped")
     with world.page("/projects/default/submit") as page:
