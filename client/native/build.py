@@ -38,7 +38,10 @@ _OF_WHOLE = ("-O2", "-ffunction-sections", "-fdata-sections")
 _WARNINGS = ("-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
 _WASM = "wasm32"
 # A page has no folders, and does not write texts: interface.h says so too.
-_NOT_IN_WEB = ("mvprune_open", "mvprune_begin", "mvprune_next", "mvprune_writing_facts", "mvprune_writing_free")
+_NOT_IN_WEB = (
+    *("mvprune_open", "mvprune_begin", "mvprune_next", "mvprune_finish"),
+    *("mvprune_writing_facts", "mvprune_writing_free"),
+)
 _OF_WEB = ("-msimd128", "-std=c++17", "-fvisibility=hidden", "-fno-rtti", "-fno-exceptions")
 _RELAXED = ("-mrelaxed-simd", "-ffp-contract=fast")
 _AVX2 = ("-mavx2", "-mfma")

@@ -13,7 +13,7 @@ from mvprune.artifact import ArtifactError
 from mvprune.data.hypotheses import Hypotheses
 from mvprune.data.loading import DataError
 from mvprune.runtime.kernel import Activations
-from mvprune.serving.writing import PromptRefused, Wanted
+from mvprune.serving.writing import predicted
 from mvprune_core.base.errors import CompressionError
 from mvprune_core.models.artifact_loading import Opened, Runtime, check_entailment, open_artifact
 from mvprune_core.models.forward import padding_side
@@ -94,11 +94,8 @@ class Predictor:
         Raises:
             DataError: the tokenizer drops all of the texts.
         """
-        if writer := self.writer:
-            try:
-                return [writer.write(Wanted(given["text"], is_cut=True)).prediction for given in inputs]
-            except PromptRefused as refused:
-                raise DataError("text", refused.message) from refused
+        if self.writer:
+            return predicted(self.writer, inputs)
         answers: list[dict[str, Any]] = [{}] * len(inputs)
         for names in dict.fromkeys(frozenset(given) for given in inputs):  # a tokenizer takes texts, or pairs of texts
             chosen = [number for number, given in enumerate(inputs) if given.keys() == names]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from mvprune.artifact.class_results import ClassResult
 from mvprune.artifact.errors import ArtifactError
-from mvprune.artifact.files import open_file
+from mvprune.artifact.files import open_file, read_limited
 from mvprune.artifact.typed import decode
 from mvprune.common.strictjson import InvalidJson, parse_json
 
@@ -279,6 +279,24 @@ def verify(directory: str | Path, *, may_lack: Container[str] = ()) -> Manifest:
                 continue
             raise ArtifactError(f"{file.path}: cannot be read ({error.strerror or error})") from error
     return manifest
+
+
+def read_verified(directory: str | Path, manifest: Manifest, path: str, limit: int) -> bytes:
+    """A file of an artifact, with the SHA-256 that its manifest says.
+
+    Raises:
+        ArtifactError: it is missing, is not named, has more than `limit` bytes, or differs.
+    """
+    expected = next((file for file in manifest.files if file.path == path), None)
+    if expected is None:
+        raise ArtifactError(f"{path}: must be named in {MANIFEST_FILE}")
+    try:
+        content = read_limited(Path(directory) / path, limit)
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if (sha256 := hashlib.sha256(content).hexdigest()) != expected.sha256:
+        raise ArtifactError(f"{path}: must have the SHA-256 {expected.sha256}, got {sha256}")
+    return content
 
 
 def measure(path: Path) -> tuple[int, str]:

@@ -52,6 +52,7 @@ class DataError(ValueError):
     Attributes:
         path: the file, or the name of the data set.
         line: the line of the file (parquet and data sets: the row), from 1; None where it is about all of it.
+        message: the text without the place.
     """
 
     def __init__(self, path: Path | str, message: str, *, line: int | None = None, unit: str = "line") -> None:
@@ -59,6 +60,7 @@ class DataError(ValueError):
         super().__init__(f"{place}: {message}")
         self.path = path
         self.line = line
+        self.message = message
 
 
 def suffix_of(path: Path) -> str:

@@ -11,6 +11,6 @@ says which models it takes; `mvprune.load` takes all of them.
 
 from __future__ import annotations
 
-from mvprune.infer._model import Field, Model, Text, Token, Unsupported, load
+from mvprune.infer._model import Field, Model, Text, Token, TooLong, Unsupported, load
 
-__all__ = ["Field", "Model", "Text", "Token", "Unsupported", "load"]
+__all__ = ["Field", "Model", "Text", "Token", "TooLong", "Unsupported", "load"]

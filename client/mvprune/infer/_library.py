@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY = 1, 3, 5
+INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY, TOO_LONG = 1, 3, 5, 7
 VECTORS, TEXT = 0, 4
 ENDS = MappingProxyType({0: "", 1: "stop", 2: "length"})
 """mvprune_ended: why a text ended; "" where it goes on."""
@@ -128,6 +128,7 @@ def _library() -> ctypes.CDLL:
     library.mvprune_output_free.restype = None
     library.mvprune_begin.argtypes = (pointer, pointer, reference, reference)
     library.mvprune_next.argtypes = (pointer, pointer, reference)
+    library.mvprune_finish.argtypes = (pointer, pointer, reference)
     library.mvprune_writing_facts.argtypes = (pointer, number, number, reference)
     library.mvprune_writing_free.argtypes = (pointer,)
     library.mvprune_writing_free.restype = None
@@ -238,8 +239,15 @@ class Writing:
 
     def next(self) -> tuple[int, str, str]:
         """Writes a token: its id, the characters that are final now, and why the text ended. Raises Refused."""
+        return self._piece("mvprune_next")
+
+    def finish(self) -> str:
+        """Ends the text: the characters that were not final yet."""
+        return self._piece("mvprune_finish")[1]
+
+    def _piece(self, function: str) -> tuple[int, str, str]:
         piece = _Piece(ctypes.sizeof(_Piece))
-        _call("mvprune_next", self._pointer, ctypes.byref(piece))
+        _call(function, self._pointer, ctypes.byref(piece))
         text = ctypes.string_at(piece.text, piece.bytes).decode("utf-8", "replace")
         return piece.token, text, ENDS[piece.ended]
 

@@ -23,7 +23,19 @@ _PROMPT = "the prompt "
 
 
 class Unsupported(ArtifactError):
-    """The library does not answer with this artifact, or is not there: `mvprune.load` takes it. The text says why."""
+    """The library does not answer with this artifact, or is not there: `mvprune.load` takes it. The text says why.
+
+    Attributes:
+        reason: the same without a remedy.
+    """
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}; pip install 'mvprune[runtime]' brings mvprune.load, which {remedy}")
+        self.reason = reason
+
+
+class TooLong(DataError):
+    """A prompt has more tokens than the model takes."""
 
 
 class Token(NamedTuple):
@@ -57,6 +69,10 @@ class Text:
         while not token.ended:
             token = Token(*self._writing.next())
             yield token
+
+    def finish(self) -> str:
+        """Ends the text where it is. Returns the characters that were not final yet."""
+        return self._writing.finish()
 
 
 class Field(NamedTuple):
@@ -92,7 +108,7 @@ def load(
     if activations not in _library.ACTIVATIONS:
         raise ValueError(f"activations must be fp32 or int8, got {activations!r}")
     if reason := _library.missing():
-        raise Unsupported(f"{reason}; pip install 'mvprune[runtime]' brings mvprune.load, which goes without it")
+        raise Unsupported(reason, "goes without it")
     asked = None
     if hypotheses is not None:
         asked = json.dumps({"labels": hypotheses.labels, "template": hypotheses.template})
@@ -101,8 +117,7 @@ def load(
         return Model(handle, threads or cores())
     except _library.Refused as refused:
         if refused.status == _library.UNSUPPORTED:
-            remedy = "pip install 'mvprune[runtime]' brings mvprune.load, which takes it"
-            raise Unsupported(f"{refused}; {remedy}") from refused
+            raise Unsupported(str(refused), "takes it") from refused
         raise ArtifactError(f"{directory}: {refused}") from refused
 
 
@@ -215,7 +230,8 @@ class Model:
                 beams. Each that is left out or None is that of the artifact's generation_config.json.
 
         Raises:
-            DataError: there is no such parameter or value here, the prompt is too long, or the model writes no text.
+            TooLong: the prompt is too long.
+            DataError: there is no such parameter or value here, or the model writes no text.
         """
         given = {name: value for name, value in parameters.items() if value is not None}
         try:
@@ -241,6 +257,8 @@ class Model:
 
 def _as_data_error(refused: _library.Refused, field: str, names: Collection[str] = _NAMED) -> Exception:
     """`names`: of what was given; a text about one begins with its name, and one about the prompt says so."""
+    if refused.status == _library.TOO_LONG:
+        return TooLong(field, str(refused).removeprefix(_PROMPT))
     if refused.status == _library.INVALID_ARGUMENT:
         text = str(refused).removeprefix(_PROMPT)
         named, _, rule = text.partition(" ")

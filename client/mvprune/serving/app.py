@@ -51,7 +51,7 @@ def application(
         writer: what answers in place of the predictor, if the answers are texts that the model writes.
     """
     metrics = Metrics()
-    generations = writer and Generations(writer, limits)
+    generations = writer and Generations(writer, limits, lambda: look())
     batcher = Batcher(predictor, limits.max_batch, limits.max_waiting, metrics)
     answering = generations or batcher
     name = str(description["model"])
@@ -118,7 +118,7 @@ def application(
     if tuple(field.name for field in predictor.fields) == rerank.FIELDS:
         routes += rerank.routes(batcher, limits)
     if writer and generations:
-        routes += generate.routes(generations, limits)
+        routes += generate.routes(writer, generations, limits)
         routes += openai.routes(writer, generations, limits, name)
     if width:
         routes += embed.routes(batcher, limits, name, width)

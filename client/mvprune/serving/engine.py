@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mvprune.serving.batching import Answer, Field, Input, Predictor
-from mvprune.serving.writing import Writer
+from mvprune.serving.writing import PromptRefused, Wanted, Writer
 from mvprune.sources.schemes import SERVER, UPLOAD
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Facts:
         density: the fraction of the prunable weights that is kept.
         metrics: of the manifest.
         engine: native, or torch.
+        engine_reason: why it is torch; "" if it is native.
         runtime: sparse, csr or dense, see `mvprune.runtime.Used`.
         runtime_reason: why it is not the one that was asked for; "" if it is.
         activations: fp32 or int8.
@@ -47,6 +49,7 @@ class Facts:
     density: float
     metrics: Mapping[str, float]
     engine: Literal["native", "torch"]
+    engine_reason: str
     runtime: str
     runtime_reason: str
     activations: str
@@ -84,7 +87,11 @@ class Engine:
 
     def answer_once(self) -> None:
         """Answers a first input, which takes longer than later ones."""
-        self.predictor.predict([{field.name: "a" for field in self.predictor.fields if field.required}])
+        if self.writer:
+            with contextlib.suppress(PromptRefused):  # a tokenizer may drop it
+                self.writer.write(Wanted("a", {"max_new_tokens": 1}))
+        else:
+            self.predictor.predict([{field.name: "a" for field in self.predictor.fields if field.required}])
 
 
 def shown_name(model: str) -> str:
@@ -121,11 +128,12 @@ def native_engine(
     """
     from mvprune import infer
     from mvprune.artifact import read_manifest
+    from mvprune.serving.chats import read_chat_template
+    from mvprune.serving.native_writer import NativeWriter
 
     manifest = read_manifest(folder)
     model = infer.load(folder, threads=threads, activations=activations, hypotheses=hypotheses)
-    if model.writes:
-        raise infer.Unsupported("models that write text are served by torch; pip install 'mvprune[runtime]'")
+    writer = NativeWriter(model, read_chat_template(folder, manifest)) if model.writes else None
     wanted = activations or manifest.activations
     reason = "" if model.activations == wanted else "this processor has no instruction for products of bytes (VNNI)"
     facts = Facts(
@@ -136,15 +144,20 @@ def native_engine(
         density=manifest.accounting.density,
         metrics=dict(manifest.metrics),
         engine="native",
+        engine_reason="",
         runtime="sparse",
         runtime_reason="",
         activations=model.activations,
         activations_reason=reason,
         threads=model.threads,
         max_tokens=model.max_length,
+        chat=not writer.why_no_chat if writer else None,
     )
     width = model.hidden_size if model.makes_vectors else 0
-    return Engine(_Answers(model), facts, width=width, warnings=notes_on(facts, manifest.activations))
+    notes = notes_on(facts, manifest.activations)
+    if writer:
+        notes.append("note: the native engine writes; it has no beams, --engine torch has them")
+    return Engine(writer or _Answers(model), facts, writer, width, notes)
 
 
 def notes_on(facts: Facts, own: str) -> list[str]:

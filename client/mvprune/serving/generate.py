@@ -15,7 +15,7 @@ from mvprune.serving.events import event, streamed, unless_gone
 from mvprune.serving.fields import Fields, Refused, check_text, kind_of, parse_object
 from mvprune.serving.generations import Generations
 from mvprune.serving.requests import Limits, read_body
-from mvprune.serving.writing import PromptRefused, Wanted, Written
+from mvprune.serving.writing import PromptRefused, Wanted, Writer, Written
 
 MAX_STOPS = 4
 MAX_SEED = 2**63 - 1
@@ -29,11 +29,11 @@ _PARAMETERS = (
 )
 
 
-def routes(generations: Generations, limits: Limits) -> list[Route]:
+def routes(writer: Writer, generations: Generations, limits: Limits) -> list[Route]:
     """The endpoint."""
 
     async def generate(request: Request) -> Response:
-        wanted, is_streamed = _wanted(parse_object(await read_body(request, limits)), limits)
+        wanted, is_streamed = _wanted(parse_object(await read_body(request, limits)), limits, writer.why_no_beams)
         if is_streamed:
             failed = event(error_of(request, ModelFailed()), "error")
             return await streamed(request, _events(generations, wanted), failed)
@@ -70,7 +70,7 @@ def _refusal(refused: PromptRefused) -> Refused:
     return Refused(413 if refused.is_too_long else 422, _PROMPT, refused.message + remedy)
 
 
-def _wanted(body: Mapping[str, object], limits: Limits) -> tuple[Wanted, bool]:
+def _wanted(body: Mapping[str, object], limits: Limits, why_no_beams: str) -> tuple[Wanted, bool]:
     """What is asked for, and whether it is to be streamed."""
     fields = Fields(body, (_PROMPT, "parameters", "stream"))
     prompt = check_text(fields.get(_PROMPT), _PROMPT, limits.max_characters)
@@ -89,6 +89,8 @@ def _wanted(body: Mapping[str, object], limits: Limits) -> tuple[Wanted, bool]:
         "no_repeat_ngram_size": parameters.integer("no_repeat_ngram_size", 0, 1000),
         "length_penalty": parameters.number("length_penalty", -10, 10),
     }
+    if why_no_beams and (settings["num_beams"] or 1) > 1:
+        raise parameters.refusal("num_beams", f"must be 1 or left out ({why_no_beams})")
     sampling = [name for name in _SAMPLING if settings[name] is not None]
     if sampling and settings["do_sample"] is False:
         raise parameters.refusal(sampling[0], "must not be given where do_sample is false")

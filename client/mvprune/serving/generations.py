@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -73,13 +73,14 @@ class Generations:
     Args:
         writer: the model.
         limits: of the server.
+        changed: called when there are more or fewer texts that wait or are written.
 
     Attributes:
         waiting: texts that wait until they may begin.
     """
 
-    def __init__(self, writer: Writer, limits: Limits) -> None:
-        self._writer, self._limits = writer, limits
+    def __init__(self, writer: Writer, limits: Limits, changed: Callable[[], None]) -> None:
+        self._writer, self._limits, self._changed = writer, limits, changed
         self._threads = ThreadPoolExecutor(limits.max_generations, thread_name_prefix="writer")
         self._free = asyncio.Semaphore(limits.max_generations)
         self._running: set[Generation] = set()
@@ -101,10 +102,12 @@ class Generations:
         if self._free.locked() and self.waiting >= self._limits.max_waiting:
             raise Overloaded
         self.waiting += 1
+        self._changed()
         try:
             await self._free.acquire()
         finally:
             self.waiting -= 1
+            self._changed()
         if self._is_ending:
             self._free.release()
             raise Overloaded
@@ -112,6 +115,7 @@ class Generations:
         bounded = replace(wanted, most_tokens=limits.max_new_tokens, seconds=limits.generation_seconds)
         generation = Generation(self._writer, bounded)
         self._running.add(generation)
+        self._changed()
         running = asyncio.get_running_loop().run_in_executor(self._threads, generation.run)
         running.add_done_callback(lambda _: self._ended(generation))
         try:
@@ -153,3 +157,4 @@ class Generations:
     def _ended(self, generation: Generation) -> None:
         self._running.remove(generation)
         self._free.release()
+        self._changed()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
+
+from mvprune.data.textfiles import DataError
 
 Messages = Sequence[Mapping[str, str]]
 """A chat, each message with its role and content."""
@@ -51,15 +53,15 @@ class Written:
     Attributes:
         text: without the prompt and without special tokens.
         tokens: that were written, with the end-of-text token.
-        reason: why it ended: the model ended it or one of `stop` came, it has as many tokens as it may have, or the
-            time was over.
+        reason: why it ended: stop (the model ended it or one of `stop` came), length (it has as many tokens as it may
+            have) or time (the time was over, or the caller wanted no more).
         prompt_tokens: that the model read.
         truncated_tokens: of the prompt that were left out.
     """
 
     text: str
     tokens: int
-    reason: Literal["stop", "length", "time"]
+    reason: str
     prompt_tokens: int
     truncated_tokens: int
 
@@ -83,12 +85,33 @@ class PromptRefused(Exception):
         self.message, self.is_too_long = message, is_too_long
 
 
+def refused_by_template(error: Exception) -> PromptRefused:
+    """That a chat template raised an error."""
+    return PromptRefused(f"must be a chat that the model's chat template takes: {error!s:.200}")
+
+
+def predicted(writer: Writer, inputs: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """Plain predictions, one after the other: what follows each text, by the settings of the model.
+
+    Raises:
+        DataError: the tokenizer drops all of a text.
+    """
+    try:
+        return [writer.write(Wanted(given["text"], is_cut=True)).prediction for given in inputs]
+    except PromptRefused as refused:
+        raise DataError("text", refused.message) from refused
+
+
 class Writer(Protocol):
     """A model that writes text. Several threads may call it at once; what it writes does not depend on the others."""
 
     @property
     def why_no_chat(self) -> str:
         """Why it takes no chats, as the end of a sentence; "" where it does."""
+
+    @property
+    def why_no_beams(self) -> str:
+        """Why `num_beams` must be 1, and what to do; "" where it may be more."""
 
     def write(
         self, wanted: Wanted, hear: Callable[[Piece], None] | None = None, is_stopped: Callable[[], bool] = bool

@@ -8,7 +8,7 @@
 namespace mvprune {
 
 // Whose fault it is.
-enum class Code { kInvalid, kUnsupported, kUnreadable, kArgument, kMemory };
+enum class Code { kInvalid, kUnsupported, kUnreadable, kArgument, kTooLong, kMemory };
 
 struct Error {
   std::string text;  // what is wrong, for a person

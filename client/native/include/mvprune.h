@@ -35,7 +35,8 @@ typedef enum mvprune_status {
   MVPRUNE_UNSUPPORTED = 3,      /* a valid artifact of a kind that this library does not compute: the text says which */
   MVPRUNE_UNREADABLE = 4,       /* a file is missing or cannot be read */
   MVPRUNE_OUT_OF_MEMORY = 5,
-  MVPRUNE_INTERNAL = 6 /* a fault of the library: please report it with the text */
+  MVPRUNE_INTERNAL = 6, /* a fault of the library: please report it with the text */
+  MVPRUNE_TOO_LONG = 7  /* a prompt of more tokens than the model takes */
 } mvprune_status;
 
 /* What a model answers with, and the shape of its values; see mvprune_output_values. */
@@ -147,7 +148,7 @@ typedef struct mvprune_prompt {
 
 typedef enum mvprune_ended {
   MVPRUNE_GOES_ON = 0,
-  MVPRUNE_STOPPED = 1, /* by the model, or by a text of `stop` */
+  MVPRUNE_STOPPED = 1, /* by the model, by a text of `stop`, or by mvprune_finish */
   MVPRUNE_FULL = 2     /* it has max_new_tokens tokens, or all of the model's positions */
 } mvprune_ended;
 
@@ -216,13 +217,17 @@ MVPRUNE_API mvprune_status mvprune_encode(const mvprune_model* model, const mvpr
                                          mvprune_error** error);
 
 /* Begins a text after a prompt. Many may be written at the same time, each by one thread at a time, and before the model
- * is closed each must be freed. Fails with MVPRUNE_INVALID_ARGUMENT for a prompt that is too long and not cut, or with
- * settings that the library does not have. */
+ * is closed each must be freed. Fails with MVPRUNE_TOO_LONG for a prompt that is too long and not cut, and with
+ * MVPRUNE_INVALID_ARGUMENT for settings that the library does not have. */
 MVPRUNE_API mvprune_status mvprune_begin(const mvprune_model* model, const mvprune_prompt* prompt, mvprune_writing** writing,
                                          mvprune_error** error);
 
 /* Writes the next token. piece->size must be set; its text lives until the next call. */
 MVPRUNE_API mvprune_status mvprune_next(mvprune_writing* writing, mvprune_piece* piece, mvprune_error** error);
+
+/* Ends a text where it is: the piece has the characters that were not final yet, and no token. The next call of
+ * mvprune_next says that it has ended. */
+MVPRUNE_API mvprune_status mvprune_finish(mvprune_writing* writing, mvprune_piece* piece, mvprune_error** error);
 
 /* How many tokens the prompt has, and how many of it were left out. Each may be null. */
 MVPRUNE_API mvprune_status mvprune_writing_facts(const mvprune_writing* writing, int64_t* prompt_tokens,

@@ -170,7 +170,7 @@ Fault Generation::read(const Json& json, bool file) {
     else if (name == "no_repeat_ngram_size") fault = reader.whole(name, value, 0, kMostTokens, no_repeat_ngram_size);
     else if (name == "eos_token_id") fault = reader.tokens(name, value, ends);
     else if (name == "seed" && !file) fault = reader.whole(name, value, 0, std::numeric_limits<int64_t>::max(), seed);
-    else if ((name == "stop" && !file) || name == "stop_strings") fault = reader.texts(name, value, stop);
+    else if (name == "stop" && !file) fault = reader.texts(name, value, stop);
     else if (name == "truncate" && !file) fault = reader.flag(name, value, truncate);
     else if (!is_neutral(name, value) && (!file || std::find(std::begin(kIgnored), std::end(kIgnored), name) == std::end(kIgnored))) {
       return Error{reader.fault(name, "is a setting that is not computed here").text, file ? Code::kUnsupported : Code::kArgument};

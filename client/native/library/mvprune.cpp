@@ -16,6 +16,7 @@ mvprune_status status_of(Code code) {
     case Code::kUnsupported: return MVPRUNE_UNSUPPORTED;
     case Code::kUnreadable: return MVPRUNE_UNREADABLE;
     case Code::kArgument: return MVPRUNE_INVALID_ARGUMENT;
+    case Code::kTooLong: return MVPRUNE_TOO_LONG;
     case Code::kMemory: return MVPRUNE_OUT_OF_MEMORY;
   }
   return MVPRUNE_INTERNAL;

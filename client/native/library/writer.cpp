@@ -120,7 +120,7 @@ Fault Writing::fit(size_t kept) {
   if (size > room) {
     if (!settings_.truncate || room < 1) {
       const std::string less = asked ? ", less " + std::to_string(asked) + " for new tokens" : "";
-      return Error{"the prompt must have at most " + std::to_string(longest) + " tokens, the model's positions" + less + ", got " + std::to_string(size), Code::kArgument};
+      return Error{"the prompt must have at most " + std::to_string(longest) + " tokens, the model's positions" + less + ", got " + std::to_string(size), Code::kTooLong};
     }
     if (!asked) room = std::max(room + 1 - most_, (room + 1) / 2);  // half of the positions at least are for the prompt
     truncated_ = size - room;
@@ -146,6 +146,16 @@ Result<Writing::Piece> Writing::next() {
   ended_ = is_end ? Ended::kStop : count >= most_ ? Ended::kLength : Ended::kNot;
   if (writer_->tokenizer()) piece.text = written(ended_ != Ended::kNot);
   if (is_stopped_) ended_ = Ended::kStop;
+  piece.ended = ended_;
+  return piece;
+}
+
+Writing::Piece Writing::finish() {
+  Piece piece;
+  if (ended_ == Ended::kNot) {
+    ended_ = Ended::kStop;
+    if (writer_->tokenizer()) piece.text = written(true);
+  }
   piece.ended = ended_;
   return piece;
 }

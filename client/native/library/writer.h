@@ -66,6 +66,9 @@ class Writing {
   // Writes a token.
   Result<Piece> next();
 
+  // Ends the text where it is: what is left of it.
+  Piece finish();
+
   int64_t prompt_tokens() const { return prompt_; }
   int64_t truncated_tokens() const { return truncated_; }
 

@@ -29,6 +29,24 @@ Result<std::vector<int64_t>> tokens_of(const Writer& writer, const mvprune_promp
   return tokens;
 }
 
+// Gives a caller what `made` returns.
+template <typename Made>
+Fault give_piece(mvprune_writing* writing, mvprune_piece* piece, const Made& made) {
+  if (!writing || !piece) return argument("writing and piece must not be null");
+  mvprune_piece found;
+  if (Fault fault = read_struct(piece, "piece", found)) return fault;
+  const size_t size = std::min(piece->size, sizeof(found));
+  auto next = made();
+  if (!next) return next.error();
+  writing->text = std::move(next->text);
+  found.token = next->token;
+  found.text = writing->text.c_str();
+  found.bytes = writing->text.size();
+  found.ended = static_cast<int32_t>(next->ended);
+  std::memcpy(static_cast<void*>(piece), &found, size);
+  return std::nullopt;
+}
+
 }  // namespace
 
 namespace mvprune {
@@ -94,21 +112,11 @@ mvprune_status mvprune_begin(const mvprune_model* model, const mvprune_prompt* p
 }
 
 mvprune_status mvprune_next(mvprune_writing* writing, mvprune_piece* piece, mvprune_error** error) {
-  return guarded(error, [&]() -> Fault {
-    if (!writing || !piece) return argument("writing and piece must not be null");
-    mvprune_piece found;
-    if (Fault fault = read_struct(piece, "piece", found)) return fault;
-    const size_t size = std::min(piece->size, sizeof(found));
-    auto next = writing->writing->next();
-    if (!next) return next.error();
-    writing->text = std::move(next->text);
-    found.token = next->token;
-    found.text = writing->text.c_str();
-    found.bytes = writing->text.size();
-    found.ended = static_cast<int32_t>(next->ended);
-    std::memcpy(static_cast<void*>(piece), &found, size);
-    return std::nullopt;
-  });
+  return guarded(error, [&] { return give_piece(writing, piece, [&] { return writing->writing->next(); }); });
+}
+
+mvprune_status mvprune_finish(mvprune_writing* writing, mvprune_piece* piece, mvprune_error** error) {
+  return guarded(error, [&] { return give_piece(writing, piece, [&] { return Result<Writing::Piece>(writing->writing->finish()); }); });
 }
 
 mvprune_status mvprune_writing_facts(const mvprune_writing* writing, int64_t* prompt_tokens, int64_t* truncated_tokens, mvprune_error** error) {

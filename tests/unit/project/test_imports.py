@@ -26,6 +26,7 @@ ALLOWED = {
     "mvprune": set(),  # commands of the other packages are entry points
     "mvprune_core": {
         *("mvprune.common", "mvprune.sources", "mvprune.data", "mvprune.artifact", "mvprune.runtime"),
+        "mvprune.serving.turns",
         "mvprune.serving.writing",  # what the server asks of a model
         *(
             f"mvprune.spec.{one}"

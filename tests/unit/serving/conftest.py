@@ -124,6 +124,7 @@ def endpoint(predictor: Callable[[str], Predictor]) -> Iterator[Callable[..., ht
             model = predictor(served) if isinstance(served, str) else served
             listening = running.enter_context(listen("127.0.0.1", 0))
             options = {"writer": getattr(model, "writer", None)} | options
+            model = getattr(model, "predictor", model)
             server = http_server(application(model, {"task": "it", "model": "tiny"}, limits, **options), limits)
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
             thread.start()

@@ -15,8 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.unit.serving.descriptions import check_description
-from tests.unit.serving.test_writing import generated
-from tests.unit.serving.writers import write_decoder
+from tests.unit.serving.writers import ENGINES, Opening, Served, generated, opening, write_decoder
 from tests.waiting import PATIENCE, until
 
 from mvprune.cli import main
@@ -25,14 +24,19 @@ from mvprune.serving.app import application
 from mvprune.serving.events import event
 from mvprune.serving.requests import Limits
 from mvprune.serving.writing import Piece, PromptRefused, Wanted, Written
-from mvprune_core.prediction import Field, Predictor
+from mvprune_core.prediction import Field
 
 Endpoint = Callable[..., httpx.Client]
 
 
 @pytest.fixture(scope="module")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
-    return Predictor.open(write_decoder(tmp_path_factory.mktemp("decoder") / "out"))
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Opening:
+    return opening(lambda: tmp_path_factory.mktemp("decoder"))
+
+
+@pytest.fixture(params=ENGINES)
+def decoder(opened: Opening, request: pytest.FixtureRequest) -> Served:
+    return opened(request.param)
 
 
 def events(answer: httpx.Response) -> Iterator[tuple[str, Any]]:
@@ -43,13 +47,14 @@ def events(answer: httpx.Response) -> Iterator[tuple[str, Any]]:
         yield lines.get("event", ""), json.loads(lines["data"])
 
 
-def test_the_endpoints_are_described(endpoint: Endpoint, decoder: Predictor) -> None:
+def test_the_endpoints_are_described(endpoint: Endpoint, decoder: Served) -> None:
     assert {"/generate", "/v1/completions"} <= check_description(endpoint(decoder))
 
 
-def test_whole_and_streamed_texts_are_those_of_generate(endpoint: Endpoint, decoder: Predictor) -> None:
+def test_whole_and_streamed_texts_are_those_of_generate(endpoint: Endpoint, decoder: Served) -> None:
     client = endpoint(decoder)
-    for parameters in ({}, {"num_beams": 3}, {"do_sample": True, "temperature": 0.8, "seed": 4}):
+    of_torch: Any = ({"num_beams": 3}, {"do_sample": True, "temperature": 0.8, "seed": 4})
+    for parameters in ({}, *(of_torch if decoder.writer is decoder.dense.writer else ())):
         parameters |= {"max_new_tokens": 20}
         whole = client.post("/generate", json={"inputs": "hello", "parameters": parameters}).json()
         seed = parameters.pop("seed", 0)
@@ -75,7 +80,7 @@ def test_no_text_breaks_an_event() -> None:
     assert json.loads(sent.splitlines()[1].removeprefix("data: ")) == {"text": text}
 
 
-def test_callers_at_once_get_what_each_gets_alone(endpoint: Endpoint, decoder: Predictor) -> None:
+def test_callers_at_once_get_what_each_gets_alone(endpoint: Endpoint, decoder: Served) -> None:
     client = endpoint(decoder, Limits(max_generations=3))
     bodies = [{"inputs": f"text {number}", "parameters": {"max_new_tokens": 20}} for number in range(8)]
     with ThreadPoolExecutor(8) as callers:
@@ -84,10 +89,10 @@ def test_callers_at_once_get_what_each_gets_alone(endpoint: Endpoint, decoder: P
         assert answer["generated_text"] == generated(decoder, f"text {number}", max_new_tokens=20)
 
 
-def test_plain_predictions_are_written_by_the_settings_of_the_model(endpoint: Endpoint, decoder: Predictor) -> None:
+def test_plain_predictions_are_written_by_the_settings_of_the_model(endpoint: Endpoint, decoder: Served) -> None:
     client = endpoint(decoder)
     inputs = [{"text": "hello"}, {"text": "a" * 99}]
-    expected = decoder.predict(inputs)
+    expected = decoder.dense.predict(inputs)
     assert client.post("/predict", json={"inputs": inputs}).json() == {"predictions": expected}
     assert expected[1]["truncated_tokens"] == 68
 
@@ -120,7 +125,7 @@ def test_plain_predictions_are_written_by_the_settings_of_the_model(endpoint: En
     ],
 )
 def test_refusals(
-    endpoint: Endpoint, decoder: Predictor, body: dict[str, Any], status: int, field: str, message: str
+    endpoint: Endpoint, decoder: Served, body: dict[str, Any], status: int, field: str, message: str
 ) -> None:
     client = endpoint(decoder, Limits(max_new_tokens=30))
     given = body if field in ("inputs", "prompt", "parameters", "stream") else {"inputs": "a", "parameters": body}
@@ -133,7 +138,23 @@ def test_refusals(
         assert message in answer.json()["error"]["message"]
 
 
-def test_null_is_the_default_and_cut_prompts_are_said(endpoint: Endpoint, decoder: Predictor) -> None:
+def test_the_native_engine_refuses_beams_and_says_what_has_them(endpoint: Endpoint, opened: Opening) -> None:
+    client = endpoint(opened("native"))
+    answer = client.post("/generate", json={"inputs": "a", "parameters": {"num_beams": 2}})
+    assert (answer.status_code, answer.json()["error"]) == (
+        422,
+        {
+            "field": "parameters.num_beams",
+            "message": "must be 1 or left out (the native engine computes no beams; mvpctl serve --engine torch does), "
+            "got 2",
+        },
+    )
+    neutral = {"num_beams": 1, "length_penalty": 0.5, "max_new_tokens": 5}
+    answer = client.post("/generate", json={"inputs": "hello", "parameters": neutral})
+    assert answer.json()["generated_text"] == generated(opened("torch"), "hello", max_new_tokens=5)
+
+
+def test_null_is_the_default_and_cut_prompts_are_said(endpoint: Endpoint, decoder: Served) -> None:
     client = endpoint(decoder)
     nothing = {"parameters": {"temperature": None, "stop": None, "max_new_tokens": 10}, "stream": None}
     whole = client.post("/generate", json={"inputs": "hello", **nothing}).json()
@@ -154,7 +175,7 @@ class Slow:
     """Writes a letter a millisecond until it is told to end; "break" and "refuse" do so, at the first or third one."""
 
     fields = (Field("text"),)
-    why_no_chat = ""
+    why_no_chat = why_no_beams = ""
 
     def __init__(self) -> None:
         self.running, self.ended = threading.Semaphore(0), threading.Semaphore(0)

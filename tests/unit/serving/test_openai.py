@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import httpx
 import openai
 import pytest
 from tests.unit.serving.test_generate import Slow
-from tests.unit.serving.test_writing import generated
-from tests.unit.serving.writers import CHAT, write_decoder
+from tests.unit.serving.writers import CHAT, ENGINES, Served, generated, opening
 from tests.waiting import PATIENCE
 
 from mvprune.serving.requests import Limits
-from mvprune_core.prediction import Predictor
+from mvprune.serving.writing import Wanted
 
 Endpoint = Callable[..., httpx.Client]
 CHAT_PROMPT = "[user] hi\n[assistant] "
 HI: Any = [{"role": "user", "content": "hi"}]
 
 
-@pytest.fixture(scope="module")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Predictor]:
-    @cache
-    def opened(has_chat: bool) -> Predictor:
-        folder = tmp_path_factory.mktemp("decoder") / "out"
-        return Predictor.open(write_decoder(folder, CHAT if has_chat else None, max_new_tokens=12))
-
-    return opened
+@pytest.fixture(scope="module", params=ENGINES)
+def decoder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[[bool], Served]:
+    opened = opening(lambda: tmp_path_factory.mktemp("decoder"))
+    return lambda has_chat: opened(request.param, CHAT if has_chat else None, max_new_tokens=12)
 
 
 @pytest.fixture
-def client(endpoint: Endpoint, decoder: Callable[[bool], Predictor]) -> Callable[..., openai.OpenAI]:
+def client(endpoint: Endpoint, decoder: Callable[[bool], Served]) -> Callable[..., openai.OpenAI]:
     def of(served: bool | Slow = True) -> openai.OpenAI:
         if isinstance(served, Slow):
             http = endpoint(served, writer=served)
@@ -57,7 +51,7 @@ def test_models(client: Client) -> None:
         made.models.retrieve("gpt-4")
 
 
-def test_a_completion(client: Client, decoder: Callable[[bool], Predictor]) -> None:
+def test_a_completion(client: Client, decoder: Callable[[bool], Served]) -> None:
     made = client(False)
     found = made.completions.create(model="tiny", prompt="hello")
     expected = generated(decoder(False), "hello", max_new_tokens=12)
@@ -75,18 +69,18 @@ def test_a_completion(client: Client, decoder: Callable[[bool], Predictor]) -> N
     assert [(one.index, one.text) for one in several.choices] == list(enumerate(texts))
 
 
-def test_sampling_and_stops(client: Client, decoder: Callable[[bool], Predictor]) -> None:
+def test_sampling_and_stops(client: Client, decoder: Callable[[bool], Served]) -> None:
     made, settings = client(False), {"temperature": 0.9, "top_p": 0.8}
     for seed in (1, 2):
         found = made.completions.create(model="tiny", prompt="hello", seed=seed, **settings).choices[0]
-        expected = generated(decoder(False), "hello", seed=seed, do_sample=True, max_new_tokens=12, **settings)
+        expected = decoder(False).writer.write(Wanted("hello", {"do_sample": True, **settings}, seed)).text
         assert found.text == expected
     stop = next(one for one in expected if one != "\ufffd")
     found = made.completions.create(model="tiny", prompt="hello", seed=2, stop=[stop, "xyz"], **settings).choices[0]
     assert (found.text, found.finish_reason) == (expected.partition(stop)[0], "stop")
 
 
-def test_a_chat(client: Client, decoder: Callable[[bool], Predictor]) -> None:
+def test_a_chat(client: Client, decoder: Callable[[bool], Served]) -> None:
     made = client()
     found = made.chat.completions.create(model="tiny", messages=HI, max_completion_tokens=9)
     expected = generated(decoder(True), CHAT_PROMPT, begin="", max_new_tokens=9)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,17 +13,15 @@ import pytest
 import torch
 import transformers
 from tests.unit.runtime.pruned_models import needs_kernel
-from tests.unit.serving.writers import CHAT, POSITIONS, byte_tokenizer, write_decoder
+from tests.unit.serving.writers import CHAT, ENGINES, POSITIONS, Opening, Served, byte_tokenizer, generated, opening
 
 from mvprune.data.tasks import get_task
 from mvprune.runtime import optimize
 from mvprune.serving.writing import Piece, PromptRefused, Wanted, Written
 from mvprune_core.models.writing import NEW_TOKENS, Writer
-from mvprune_core.prediction import Predictor
 from mvprune_core.tasks.causal_lm import CausalLanguageModelling
 from mvprune_core.tasks.text_to_text import Summarization
 
-Decoder = Callable[..., Predictor]
 WAYS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "beams": {"num_beams": 3},
@@ -33,60 +29,54 @@ WAYS: dict[str, dict[str, Any]] = {
     "sampled beams": {"do_sample": True, "num_beams": 2},
     "penalties": {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2},
 }
+OF_ALL = ("greedy", "penalties")
+"""Those that have the same tokens in both engines: random numbers are an engine's own."""
+both = pytest.mark.parametrize("engine", ENGINES)
 
 
 @pytest.fixture(scope="module")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
-    @cache
-    def opened(chat_template: str | None = None, **settings: Any) -> Predictor:
-        return Predictor.open(write_decoder(tmp_path_factory.mktemp("decoder") / "out", chat_template, **settings))
-
-    return opened
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Opening:
+    return opening(lambda: tmp_path_factory.mktemp("decoder"))
 
 
-def generated(predictor: Predictor, text: str, seed: int = 0, begin: str = "<|end|>", **settings: Any) -> str:
-    """The text by transformers only."""
-    loaded: Any = predictor.opened.loaded
-    ids = loaded.tokenizer(f"{begin}{text}", return_tensors="pt")
-    torch.manual_seed(seed)
-    written = loaded.model.generate(**ids, pad_token_id=0, **settings)
-    found: str = loaded.tokenizer.decode(written[0, ids["input_ids"].shape[1] :], skip_special_tokens=True)
-    return found
-
-
-def write(predictor: Predictor, prompt: Any, *, seed: int = 0, **settings: Any) -> tuple[Written, list[Piece]]:
-    assert predictor.writer
+def write(served: Served, prompt: Any, *, seed: int = 0, **settings: Any) -> tuple[Written, list[Piece]]:
     said: list[Piece] = []
-    return predictor.writer.write(Wanted(prompt, settings, seed), said.append), said
+    return served.writer.write(Wanted(prompt, settings, seed), said.append), said
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_text_is_that_of_generate(decoder: Decoder, way: str) -> None:
-    predictor, settings = decoder(), WAYS[way] | {"max_new_tokens": 20}
+@pytest.mark.parametrize(
+    ("engine", "way"), [*((engine, way) for engine in ENGINES for way in WAYS if engine == "torch" or way in OF_ALL)]
+)
+def test_the_text_is_that_of_generate(decoder: Opening, engine: str, way: str) -> None:
+    served, settings = decoder(engine), WAYS[way] | {"max_new_tokens": 20}
     before = torch.get_rng_state()
-    written, said = write(predictor, "hello", seed=7, **settings)
+    written, said = write(served, "hello", seed=7, **settings)
     assert torch.equal(torch.get_rng_state(), before)
-    assert written.text == generated(predictor, "hello", seed=7, **settings) != ""
+    assert written.text == generated(served, "hello", seed=7, **settings) != ""
     assert "".join(piece.text for piece in said) == written.text
     assert said[0] == Piece("", 0)
     assert sum(piece.tokens for piece in said) <= written.tokens == 20
     assert (written.reason, written.prompt_tokens, written.truncated_tokens) == ("length", 6, 0)
 
 
-@pytest.mark.parametrize("runtime", ["dense", pytest.param("sparse", marks=needs_kernel)])
-def test_no_company_changes_a_text(decoder: Decoder, runtime: str) -> None:
-    """Threads that write at once, each with settings and random numbers of its own."""
-    opened = decoder().opened
+def in_torch(decoder: Opening, runtime: str) -> Writer:
+    opened = decoder("torch").dense.opened
     if runtime == "sparse":
         model: Any = optimize(copy.deepcopy(opened.loaded.model), backend="kernel")
         opened = replace(opened, loaded=replace(opened.loaded, model=model))
-    writer = Writer(opened, CausalLanguageModelling)
-    ways = list(WAYS.values()) * 2
+    return Writer(opened, CausalLanguageModelling)
+
+
+@pytest.mark.parametrize("runtime", ["dense", pytest.param("sparse", marks=needs_kernel), "native"])
+def test_no_company_changes_a_text(decoder: Opening, runtime: str) -> None:
+    """Threads that write at once, each with settings and random numbers of its own."""
+    writer = decoder("native").writer if runtime == "native" else in_torch(decoder, runtime)
+    ways = [way for way in WAYS.values() if runtime != "native" or "num_beams" not in way] * 2
     jobs = [Wanted(f"text {seed}", {"max_new_tokens": 24} | way, seed) for seed, way in enumerate(ways)]
     alone = [writer.write(job) for job in jobs]
-    assert [one.text for one in alone] == [
-        generated(decoder(), str(job.prompt), seed=job.seed or 0, **job.settings) for job in jobs
-    ]
+    for job, one in zip(jobs, alone, strict=True):
+        if runtime != "native" or "do_sample" not in job.settings:
+            assert one.text == generated(decoder("torch"), str(job.prompt), seed=job.seed or 0, **job.settings)
     barrier = threading.Barrier(len(jobs))
 
     def together(job: Wanted) -> tuple[Written, str]:
@@ -99,10 +89,9 @@ def test_no_company_changes_a_text(decoder: Decoder, runtime: str) -> None:
         assert list(threads.map(together, jobs)) == [(one, one.text) for one in alone]
 
 
-def test_threads_take_turns(decoder: Decoder) -> None:
+def test_threads_take_turns(decoder: Opening) -> None:
     """A short text ends before a long one that began earlier."""
-    writer, order, began = decoder().writer, [], threading.Event()
-    assert writer
+    writer, order, began = decoder("torch").writer, [], threading.Event()
 
     def hear(_: Piece) -> None:
         began.set()
@@ -126,37 +115,54 @@ def test_threads_take_turns(decoder: Decoder) -> None:
     assert order == ["short", "long"]
 
 
-def test_the_end_of_text_token_ends_it(decoder: Decoder) -> None:
+def test_the_native_engine_is_free_between_tokens(decoder: Opening) -> None:
+    writer = decoder("native").writer
+    heard: list[Written] = []
+
+    def hear(piece: Piece) -> None:
+        if piece.tokens and not heard:
+            heard.append(threads.submit(writer.write, Wanted("b", {"max_new_tokens": 2})).result(30))
+
+    with ThreadPoolExecutor(1) as threads:
+        assert writer.write(Wanted("a", {"max_new_tokens": 20}), hear).tokens == 20
+    assert heard[0].tokens == 2
+
+
+@both
+def test_the_end_of_text_token_ends_it(decoder: Opening, engine: str) -> None:
     prompt: Any = torch.tensor([[0, *byte_tokenizer()("hello")["input_ids"]]])
-    model: Any = decoder().opened.loaded.model
-    ending = decoder(eos_token_id=int(model.generate(prompt, max_new_tokens=6, pad_token_id=0)[0, -1]))
+    model: Any = decoder("torch").dense.opened.loaded.model
+    ending = decoder(engine, eos_token_id=int(model.generate(prompt, max_new_tokens=6, pad_token_id=0)[0, -1]))
     written, _ = write(ending, "hello", max_new_tokens=30)
     assert written.reason == "stop"
     assert written.text == generated(ending, "hello", max_new_tokens=30)
     assert written.tokens < 30
+    if engine == "native":
+        return
     beams, _ = write(ending, "hello", max_new_tokens=30, num_beams=3)
     assert beams.text == generated(ending, "hello", max_new_tokens=30, num_beams=3)
 
 
-def test_a_stop_text_ends_it_and_is_left_out(decoder: Decoder) -> None:
-    whole = generated(decoder(), "hello", max_new_tokens=40)
+@both
+def test_a_stop_text_ends_it_and_is_left_out(decoder: Opening, engine: str) -> None:
+    served = decoder(engine)
+    whole = generated(served, "hello", max_new_tokens=40)
     stop = next(one for one in whole if one.isprintable() and one != "\ufffd")
-    assert decoder().writer
-    for beams in (1, 3):
+    for beams in (1, 3) if engine == "torch" else (1,):
         said: list[Piece] = []
         settings = {"max_new_tokens": 40, "num_beams": beams}
-        written = decoder().writer.write(Wanted("hello", settings, stop=(stop,)), said.append)
-        expected, found, _ = generated(decoder(), "hello", **settings).partition(stop)
+        written = served.writer.write(Wanted("hello", settings, stop=(stop,)), said.append)
+        expected, found, _ = generated(served, "hello", **settings).partition(stop)
         assert "".join(piece.text for piece in said) == written.text == expected
         if beams == 1:
             assert (written.reason, bool(found)) == ("stop", True)
             assert written.tokens < 40
 
 
-def test_the_time_and_the_caller_end_it(decoder: Decoder) -> None:
-    writer = decoder().writer
-    assert writer
-    for beams in (1, 2):
+@both
+def test_the_time_and_the_caller_end_it(decoder: Opening, engine: str) -> None:
+    writer = decoder(engine).writer
+    for beams in (1, 2) if engine == "torch" else (1,):
         settings = {"max_new_tokens": 40, "num_beams": beams}
         late = writer.write(Wanted("hello", settings, seconds=0.0))
         assert (late.tokens, late.reason) == (1, "time")
@@ -164,53 +170,81 @@ def test_the_time_and_the_caller_end_it(decoder: Decoder) -> None:
         assert writer.write(Wanted("hello", settings), is_stopped=lambda asked=asked: next(asked)).tokens == 3
 
 
-def test_settings_of_the_model_are_the_defaults(decoder: Decoder) -> None:
-    given = {"max_new_tokens": 9, "num_beams": 2, "repetition_penalty": 1.5}
-    assert write(decoder(**given), "hello")[0].text == generated(decoder(), "hello", **given)
-    assert write(decoder(max_length=10), "hello")[0].tokens == 10 - 6
-    assert write(decoder(), "hello")[0].tokens == min(NEW_TOKENS, POSITIONS - 6)
-    assert decoder().writer.write(Wanted("hello", most_tokens=5)).tokens == 5  # type: ignore[union-attr]
+@both
+def test_a_text_that_is_ended_has_all_that_its_tokens_say(decoder: Opening, engine: str) -> None:
+    """Also a character of which bytes are missing, and what could have become a stop text."""
+    served, settings = decoder(engine), {"max_new_tokens": 30, "no_repeat_ngram_size": 1}
+    whole = generated(served, "hello", **settings)
+    for most in range(1, 20):
+        expected = generated(served, "hello", **settings | {"max_new_tokens": most})
+        asked, said = iter([*[False] * (most - 1), True]), list[Piece]()
+        wanted = Wanted("hello", settings, stop=(f"{expected[-1:]}\0never", whole + "never"))
+        found = served.writer.write(wanted, said.append, lambda asked=asked: next(asked))
+        assert (found.text, found.reason, found.tokens) == (expected, "time", most)
+        assert "".join(piece.text for piece in said) == expected
+        assert sum(piece.tokens for piece in said) <= most
 
 
-def test_prompts_that_are_too_long_are_refused_or_cut(decoder: Decoder) -> None:
-    writer = decoder().writer
-    assert writer
+@both
+def test_settings_of_the_model_are_the_defaults(decoder: Opening, engine: str) -> None:
+    given = {"max_new_tokens": 9, "repetition_penalty": 1.5} | ({"num_beams": 2} if engine == "torch" else {})
+    assert write(decoder(engine, **given), "hello")[0].text == generated(decoder("torch"), "hello", **given)
+    assert write(decoder(engine, max_length=10), "hello")[0].tokens == 10 - 6
+    assert write(decoder(engine), "hello")[0].tokens == min(NEW_TOKENS, POSITIONS - 6)
+    assert decoder(engine).writer.write(Wanted("hello", most_tokens=5)).tokens == 5
+
+
+def test_each_text_has_random_numbers_of_its_own_without_a_seed(decoder: Opening) -> None:
+    writer = decoder("native").writer
+    sampled = Wanted("hello", {"do_sample": True, "temperature": 3.0, "max_new_tokens": 30})
+    texts = {writer.write(sampled).text for _ in range(3)}
+    assert len(texts) == 3
+    assert len({writer.write(replace(sampled, seed=5)).text for _ in range(3)}) == 1
+
+
+@both
+def test_prompts_that_are_too_long_are_refused_or_cut(decoder: Opening, engine: str) -> None:
+    served = decoder(engine)
+    writer = served.writer
     with pytest.raises(PromptRefused) as refused:
         writer.write(Wanted("a" * 60, {"max_new_tokens": 10}))
     assert refused.value.message == "must have at most 64 tokens, the model's positions, less 10 for new tokens, got 61"
     assert refused.value.is_too_long
     with pytest.raises(PromptRefused, match="must have at most 64 tokens, the model's positions, got 64"):
         writer.write(Wanted("a" * 63))
-    assert write(decoder(), "a" * 62)[0].tokens == 1
+    assert write(served, "a" * 62)[0].tokens == 1
     cut = writer.write(Wanted("b" * 30 + "a" * 53, {"max_new_tokens": 10}, is_cut=True))
     assert (cut.prompt_tokens, cut.truncated_tokens, cut.tokens) == (54, 30, 10)
-    assert cut.text == generated(decoder(), "a" * 53, max_new_tokens=10), "its last tokens are read"
+    assert cut.text == generated(served, "a" * 53, max_new_tokens=10), "its last tokens are read"
     half = writer.write(Wanted("a" * 99, is_cut=True))
     assert (half.prompt_tokens, half.tokens) == (POSITIONS // 2, POSITIONS // 2)
     with pytest.raises(PromptRefused):
         writer.write(Wanted("hello", {"max_new_tokens": 64}, is_cut=True))
-    (long, short) = decoder().predict([{"text": "a" * 99}, {"text": "hello"}])
+    (long, short) = served.predictor.predict([{"text": "a" * 99}, {"text": "hello"}])
     assert long == {"generated_text": half.text, "truncated_tokens": 68}
-    assert short == {"generated_text": write(decoder(), "hello")[0].text}
+    assert short == {"generated_text": write(served, "hello")[0].text}
 
 
-def test_a_chat_is_written_by_the_template_of_the_tokenizer(decoder: Decoder) -> None:
+@both
+def test_a_chat_is_written_by_the_template_of_the_tokenizer(decoder: Opening, engine: str) -> None:
     chat = [{"role": "user", "content": "hi"}]
-    found, _ = write(decoder(CHAT), chat, max_new_tokens=8)
-    assert found.text == generated(decoder(), "[user] hi\n[assistant] ", begin="", max_new_tokens=8)
-    assert decoder(CHAT).writer.why_no_chat == ""  # type: ignore[union-attr]
+    served = decoder(engine, CHAT)
+    found, _ = write(served, chat, max_new_tokens=8)
+    assert found.text == generated(served, "[user] hi\n[assistant] ", begin="", max_new_tokens=8)
+    assert served.writer.why_no_chat == ""
     for messages, message in (
         ([{"role": "system", "content": "x"}, *chat], "chat template takes: no system, please"),
         ([{"role": "user", "content": "a" * 99}], "must have at most 64 tokens"),
     ):
         with pytest.raises(PromptRefused, match=message):
-            write(decoder(CHAT), messages)
-    assert decoder().writer.why_no_chat == "its tokenizer has no chat template"  # type: ignore[union-attr]
+            write(served, messages)
+    assert decoder(engine).writer.why_no_chat == "its tokenizer has no chat template"
 
 
-def test_a_template_cannot_reach_the_machine(decoder: Decoder) -> None:
+@both
+def test_a_template_cannot_reach_the_machine(decoder: Opening, engine: str) -> None:
     with pytest.raises(PromptRefused, match="unsafe"):
-        write(decoder("{{ ''.__class__.__mro__ }}"), [{"role": "user", "content": "hi"}])
+        write(decoder(engine, "{{ ''.__class__.__mro__ }}"), [{"role": "user", "content": "hi"}])
 
 
 @pytest.mark.parametrize("name", ["bart", "t5"])

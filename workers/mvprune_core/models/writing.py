@@ -12,10 +12,11 @@ from torch import Tensor
 from transformers import StoppingCriteria, StoppingCriteriaList
 
 from mvprune.artifact.positions import longest_input
-from mvprune.serving.writing import Messages, Piece, PromptRefused, Wanted, Written
+from mvprune.serving.turns import Turns
+from mvprune.serving.writing import Messages, Piece, PromptRefused, Wanted, Written, refused_by_template
 from mvprune_core.models.artifact_loading import Opened
 from mvprune_core.models.pieces import Pieces
-from mvprune_core.models.turns import Turn, Turns
+from mvprune_core.models.turns import Turn
 from mvprune_core.tasks import Objective, options_of
 from mvprune_core.tasks.batching import pad_token
 
@@ -36,6 +37,8 @@ class Writer:
         kind: what its task is.
     """
 
+    why_no_beams = ""
+
     def __init__(self, opened: Opened, kind: type[Objective]) -> None:
         self._kind, self._options = kind, options_of(opened.task.kind, opened.manifest.spec)
         model: Any = opened.loaded.model
@@ -55,7 +58,8 @@ class Writer:
     def write(self, wanted: Wanted, hear: Hear | None = None, is_stopped: Callable[[], bool] = bool) -> Written:
         """Writes a text: see `mvprune.serving.writing.Writer`."""
         seed = secrets.randbits(63) if wanted.seed is None else wanted.seed
-        with self._turns.turn(seed) as turn:
+        turn = Turn(self._turns, seed)
+        with turn.taken():
             prompt, new_tokens, truncated = self._read(wanted)
             if hear:
                 hear(Piece("", 0))
@@ -134,7 +138,7 @@ class Writer:
                 [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
             )
         except Exception as error:  # a template is a program that may raise anything
-            raise PromptRefused(f"must be a chat that the model's chat template takes: {error!s:.200}") from error
+            raise refused_by_template(error) from error
         return list(self._tokenizer(written, add_special_tokens=False, verbose=False)["input_ids"])
 
 

@@ -17,7 +17,7 @@ from mvprune.cli.shared.exit import ExitCode
 from mvprune.cli.shared.local import refusals
 from mvprune.cli.shared.output import print_data
 from mvprune.cli.shared.text import clean
-from mvprune.cli.shared.types import memory, positive_number, seconds
+from mvprune.cli.shared.types import memory, one_of, positive_number, seconds
 from mvprune.common.threads import SPIN, cores
 from mvprune.common.units import percent
 from mvprune.infer import Unsupported
@@ -110,26 +110,32 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _engine(args: argparse.Namespace, folder: Path) -> Engine:
-    """What answers with an artifact: the library without torch, where it can.
+    """What answers with an artifact: the library without torch, where it can and torch is not asked for.
 
     Raises:
-        LocalRefusal: nothing that is installed does.
+        LocalRefusal: nothing that is installed does, or not the engine that is asked for.
     """
     given = hypotheses_of(args)
     reason = "it has a base model" if args.base else "--runtime dense" if args.runtime == "dense" else ""
-    if not reason:
+    reason = reason or ("--engine torch" if args.engine == "torch" else "")
+    is_tried = not reason
+    if is_tried:
         threads = args.threads or max(1, cores() // args.workers)
         try:
             engine = native_engine(folder, threads=threads, activations=args.activations, hypotheses=given)
         except Unsupported as error:
-            reason = str(error)
+            reason = error.reason
         else:
             engine.answer_once()
             return engine
+    if args.engine == "native":
+        raise LocalRefusal(f"--engine must be torch here, got native: {reason}")
     if args.workers > 1:
         raise LocalRefusal(
             f"--workers must be 1 for a model that torch computes, got {args.workers}: {reason}; start several servers"
         )
+    if is_tried:
+        print(f"note: torch answers, not the native engine: {clean(reason)}", file=sys.stderr)
     with refusals("runtime"):
         from mvprune_workers.commands.torch_engine import torch_engine
 
@@ -140,6 +146,7 @@ def _engine(args: argparse.Namespace, folder: Path) -> Engine:
             threads=args.threads,
             activations=args.activations,
             hypotheses=given,
+            reason=reason,
         )
     engine.answer_once()
     return engine
@@ -167,6 +174,12 @@ def _parser() -> argparse.ArgumentParser:
         help="a name that clients may call the server by, besides its addresses and localhost; may be repeated",
     )
     add_runtime(parser, "sparse")
+    parser.add_argument(
+        "--engine",
+        type=one_of("native", "torch"),
+        metavar="E",
+        help="native: the library without torch; torch: all models, and beams; default: native where it can",
+    )
     add_hypotheses(parser)
     parser.add_argument(
         "--threads", type=positive_number, metavar="N", help="of a call; default: the cores, shared by the workers"

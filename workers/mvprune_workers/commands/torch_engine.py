@@ -22,8 +22,9 @@ def torch_engine(
     threads: int | None,
     activations: Any,
     hypotheses: Hypotheses | None,
+    reason: str = "",
 ) -> Engine:
-    """An artifact in torch: the arguments are those of `Predictor.open`.
+    """An artifact in torch: the arguments are those of `Predictor.open`, and why it is not the native engine.
 
     Raises:
         ArtifactError: the artifact is not valid, or its models answer nothing.
@@ -48,6 +49,7 @@ def torch_engine(
         density=opened.manifest.accounting.density,
         metrics=dict(opened.manifest.metrics),
         engine="torch",
+        engine_reason=reason,
         runtime=runs.runtime,
         runtime_reason=runs.reason,
         activations=runs.activations,

@@ -61,6 +61,7 @@ void write(const mvprune_model* model) {
     for (int i = 0; i < 8 && mvprune_next(writing, &piece, &error) == MVPRUNE_OK; ++i) {
     }
     mvprune_error_free(error);
+    mvprune_finish(writing, &piece, nullptr);
     mvprune_writing_free(writing);
   }
 }
