@@ -92,6 +92,13 @@ SECTIONS = (
         shown="",
         opening="`Client.webhooks` and `AsyncClient.webhooks`.",
     ),
+    Section(
+        "Issuers",
+        "client.issuers",
+        ("Issuer", "IssuerRule", "AsyncIssuers", "Issuers"),
+        shown="",
+        opening="`Client.issuers` and `AsyncClient.issuers`.",
+    ),
     Section("State of the server", "client.server", shown="", opening="What `Client.admin.server_status()` returns."),
 )
 

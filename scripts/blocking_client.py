@@ -1,5 +1,5 @@
-"""Generates client/mvprune/client/blocking/: the methods of `Client`, `Job`, `Sweep`, `Admin` and `Webhooks`, which
-block, from those of `AsyncClient`, `AsyncJob`, `AsyncSweep`, `AsyncAdmin` and `AsyncWebhooks`.
+"""Generates client/mvprune/client/blocking/: the methods of `Client`, `Job`, `Sweep`, `Admin`, `Issuers` and
+`Webhooks`, which block, from those of `AsyncClient`, `AsyncJob` and so on.
 
 python scripts/blocking_client.py            writes the files
 python scripts/blocking_client.py --check    compares them
@@ -21,10 +21,11 @@ _SOURCES = {  # module: the generated module, and the class
     "job": ("job", "AsyncJob"),
     "sweep": ("sweep", "AsyncSweep"),
     "admin": ("admin", "AsyncAdmin"),
+    "issuers": ("issuers", "AsyncIssuers"),
     "webhooks": ("webhooks", "AsyncWebhooks"),
 }
 _CLASSES = {"AnyJob": "Job", "AnySweep": "Sweep"} | {
-    f"Async{name}": name for name in ("Client", "Job", "Sweep", "Admin", "Webhooks")
+    f"Async{name}": name for name in ("Client", "Job", "Sweep", "Admin", "Issuers", "Webhooks")
 }
 _ADDED = """
 from collections.abc import Iterator
@@ -80,7 +81,7 @@ def generated(module: str) -> str:
     tree = ast.parse((CLIENT / f"{module}.py").read_text(encoding="utf-8"))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     imports = [*tree.body, *ast.parse(_ADDED).body]
-    has_core = module in ("observing", "core", "admin", "webhooks")
+    has_core = module in ("observing", "core", "admin", "issuers", "webhooks")
     if has_core:  # each coroutine is that of an object which is given
         source, given = ("core", "Core") if module == "observing" else (module, ", ".join(classes))
         imports += ast.parse(f"if TYPE_CHECKING:\n    from mvprune.client.{source} import {given}").body

@@ -19,6 +19,7 @@ _UPLOAD = re.compile(rf"projects/({ID})/uploads/([0-9a-f]{{64}})")
 _TOKEN = re.compile(rf"projects/({ID}|-)/tokens/({ID})")
 _WEBHOOK = re.compile(rf"projects/({ID})/webhooks/({ID})")
 _DELIVERY = re.compile(rf"projects/({ID})/webhooks/({ID})/deliveries/({ID})")
+_ISSUER = re.compile(rf"issuers/({ID})")
 _ALPHABET = b"abcdefghjkmnpqrstvwxyz23456789"
 _CHARACTERS = (_ALPHABET * 9)[:256]  # of each byte: some are a little likelier, which makes no odds
 
@@ -94,7 +95,16 @@ class WebhookName(NamedTuple):
         return f"projects/{self.project}/webhooks/{self.webhook}"
 
 
-Name = JobName | SweepName | UploadName | TokenName | WebhookName
+class IssuerName(NamedTuple):
+    """issuers/{issuer}."""
+
+    issuer: str
+
+    def __str__(self) -> str:
+        return f"issuers/{self.issuer}"
+
+
+Name = JobName | SweepName | UploadName | TokenName | WebhookName | IssuerName
 """Of what calls create."""
 
 
@@ -163,6 +173,12 @@ def parse_delivery(name: str) -> DeliveryName | None:
     return DeliveryName(match[1], match[2], match[3]) if match else None
 
 
+def parse_issuer(name: str) -> IssuerName | None:
+    """The parts of an issuer's name, None for anything else."""
+    match = _ISSUER.fullmatch(name)
+    return IssuerName(match[1]) if match else None
+
+
 def new_uid(now_us: int) -> str:
     """A UUIDv7 (RFC 9562): sorts by time."""
     value = (now_us // 1000 & (1 << 48) - 1) << 80 | secrets.randbits(80)
@@ -194,6 +210,11 @@ def new_token_id() -> str:
 def new_webhook_id() -> str:
     """A short id that says what it is: webhook-k3h9x2."""
     return f"webhook-{_random(6)}"
+
+
+def new_issuer_id() -> str:
+    """A short id that says what it is: issuer-k3h9x2."""
+    return f"issuer-{_random(6)}"
 
 
 def _random(length: int) -> str:

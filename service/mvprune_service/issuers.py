@@ -13,7 +13,7 @@ import json
 import logging
 import tomllib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -22,7 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from mvprune.common import openid
 from mvprune.common.files import decode_text
-from mvprune.common.identifiers import ID
+from mvprune.common.identifiers import ID_PATTERN, ID_RULE
+from mvprune.spec.problem import must_be
 from mvprune_service.clock import SECOND, Clock, system_clock
 
 log = logging.getLogger(__name__)
@@ -32,12 +33,16 @@ _FRESH_US = 3600 * SECOND  # after which keys are read again
 _KEPT_US = 24 * 3600 * SECOND  # for which keys are good while the issuer does not answer
 _PAUSE_US = 30 * SECOND  # between reads because of unknown keys: anyone can send such tokens
 _FAILED_PAUSE_US = SECOND  # after a read that failed: clients try again for seconds
+_FOLLOWED_US = 5 * SECOND  # for which the issuers of the API are not read again: another server may change them
 _CHECKED_US = 60 * SECOND  # for which a token that was checked is not checked again
 _REMEMBERED = 10_000  # tokens
 _KEYS = 100
 _SMALLEST_RSA = 2048
 _ALGORITHMS = {"RSA": "RS256", "EC": "ES256"}
 _SUBJECT_CHARACTERS = 255
+
+
+Read = Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]]
 
 
 class BadIssuers(Exception):
@@ -67,9 +72,16 @@ class _Model(BaseModel):
 class Rule(_Model):
     """Who may do what."""
 
-    claims: Annotated[dict[str, str | bool | int], Field(min_length=1)]
-    project: Annotated[str, Field(pattern=rf"^(?:{ID}|-)$")]
+    claims: Annotated[dict[Annotated[str, Field(min_length=1)], str | bool | int], Field(min_length=1)]
+    project: str
     scope: Literal["read", "submit", "admin"]
+
+    @field_validator("project")
+    @classmethod
+    def _is_project(cls, value: str) -> str:
+        if value != "-" and not ID_PATTERN.fullmatch(value):
+            raise ValueError(must_be(f"a project ({ID_RULE}), or - for all", value))
+        return value
 
     def matches(self, claims: Mapping[str, Any]) -> bool:
         """Whether a token has all claims of the rule. Of a claim that is a list, one entry has to be equal."""
@@ -86,9 +98,10 @@ class Issuer(_Model):
 
     url: str
     audience: Annotated[str, Field(min_length=1)]
-    rule: Annotated[tuple[Rule, ...], Field(min_length=1)]
+    rule: Annotated[tuple[Rule, ...], Field(min_length=1, max_length=100)]
     jwks_url: str = ""
     jwks_file: Path | None = None
+    jwks: str = ""
     ca_file: Path | None = None
 
     @field_validator("url", "jwks_url")
@@ -98,10 +111,18 @@ class Issuer(_Model):
             openid.check_url(value)
         return value
 
+    @field_validator("jwks")
+    @classmethod
+    def _has_keys(cls, value: str) -> str:
+        if value and not _parse(value.encode()):
+            raise ValueError(f"must have a public key for RS256 of {_SMALLEST_RSA} bits or more, or for ES256")
+        return value
+
     @model_validator(mode="after")
     def _has_one_source(self) -> Issuer:
-        if self.jwks_url and self.jwks_file:
-            raise ValueError("must have one of jwks_url and jwks_file, got both")
+        given = [name for name in ("jwks_url", "jwks_file", "jwks") if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(f"must have one of jwks_url, jwks_file and jwks, got {' and '.join(given)}")
         return self
 
     @property
@@ -120,6 +141,18 @@ class Caller(NamedTuple):
     expire_us: int
 
 
+class Problem(NamedTuple):
+    """What is wrong with an issuer: where, and why."""
+
+    path: tuple[str | int, ...]
+    text: str
+
+
+def problems(error: ValidationError) -> list[Problem]:
+    """All that is wrong, one or more."""
+    return [Problem(one["loc"], one["msg"].removeprefix("Value error, ")) for one in error.errors()]
+
+
 def load_issuers(file: Path) -> tuple[Issuer, ...]:
     """The issuers in a TOML file: tables [[issuer]] with tables [[issuer.rule]]. Raises BadIssuers."""
     try:
@@ -131,9 +164,8 @@ def load_issuers(file: Path) -> tuple[Issuer, ...]:
     except OSError as error:
         raise BadIssuers(f"{file} cannot be read ({error.strerror})") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise BadIssuers(f"{file}: issuer {where}: {first['msg'].removeprefix('Value error, ')}") from None
+        first = problems(error)[0]
+        raise BadIssuers(f"{file}: issuer {'.'.join(map(str, first.path))}: {first.text}") from None
     except (ValueError, TypeError) as error:
         raise BadIssuers(f"{file} is no TOML file of issuers ({error})") from None
     urls = [issuer.url for issuer in issuers]
@@ -142,18 +174,58 @@ def load_issuers(file: Path) -> tuple[Issuer, ...]:
     return issuers
 
 
-class Issuers:
-    """Checks tokens of several issuers."""
+async def _nothing() -> Mapping[str, Mapping[str, Any]]:
+    return {}
 
-    def __init__(self, issuers: tuple[Issuer, ...], clock: Clock = system_clock) -> None:
+
+class Issuers:
+    """Checks tokens of several issuers.
+
+    Args:
+        issuers: that do not change while the server runs.
+        read: gives what is known of others now, by their names, as a file would have it. One with the URL of the
+            former is not used.
+    """
+
+    def __init__(self, issuers: Sequence[Issuer] = (), clock: Clock = system_clock, read: Read = _nothing) -> None:
+        self.fixed = tuple(issuers)
         self._clock = clock
+        self._read = read
+        self._read_us: int | None = None  # when that was done
+        self._reading = asyncio.Lock()
+        self._seen: Mapping[str, Mapping[str, Any]] = {}
         self._by_url = {issuer.url: (issuer, _Keys(issuer, clock)) for issuer in issuers}
         self._checked: OrderedDict[bytes, tuple[Caller, int]] = OrderedDict()  # by digest: until when it is known
 
+    def forget(self) -> None:
+        """Reads the others again before the next token: one has changed."""
+        self._read_us = None
+
+    async def _follow(self, now: int) -> None:
+        """Accepts tokens of the issuers that there are now."""
+        async with self._reading:
+            if self._read_us is not None and 0 <= now - self._read_us < _FOLLOWED_US:
+                return
+            found = await self._read()
+            self._read_us = now
+            if found == self._seen:
+                return
+            self._seen = found
+            fixed, known = {issuer.url for issuer in self.fixed}, self._by_url
+            self._by_url = {url: known[url] for url in fixed}
+            for issuer in _valid(found):
+                if issuer.url not in fixed:
+                    same = known.get(issuer.url)
+                    is_same = same is not None and same[0] == issuer
+                    self._by_url[issuer.url] = same if same and is_same else (issuer, _Keys(issuer, self._clock))
+            self._checked.clear()
+
     async def caller(self, token: str) -> Caller:
-        """Whose token it is. Raises TokenRefused, IssuerUnreachable."""
+        """Whose token it is. Raises TokenRefused, IssuerUnreachable, and what `read` raises."""
         digest = hashlib.sha256(token.encode()).digest()
         now = self._clock()
+        if self._read_us is None or not 0 <= now - self._read_us < _FOLLOWED_US:
+            await self._follow(now)
         known, until = self._checked.get(digest, (None, 0))
         if known is not None and now < min(until, known.expire_us):
             return known
@@ -180,6 +252,14 @@ class Issuers:
             raise TokenRefused("BAD_TOKEN", "the token must name its key")
         key = await keys.get(header["kid"])
         return _accepted(issuer, _verified(issuer, token, key, now), now)
+
+
+def _valid(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Issuer]:
+    for name, settings in found.items():
+        try:
+            yield Issuer.model_validate(settings)
+        except ValidationError as error:  # of an older version; others are accepted all the same
+            log.error("the tokens of %s are not accepted: %s", name, problems(error)[0].text)
 
 
 def _verified(issuer: Issuer, token: str, key: jwt.PyJWK, now: int) -> dict[str, Any]:
@@ -278,6 +358,8 @@ class _Keys:
 
     def _fetch(self) -> bytes:
         issuer = self._issuer
+        if issuer.jwks:
+            return issuer.jwks.encode()
         if issuer.jwks_file is not None:
             return issuer.jwks_file.read_bytes()
         url = issuer.jwks_url or openid.endpoint(openid.configuration(issuer.url, issuer.ca_file), "jwks_uri")

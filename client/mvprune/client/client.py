@@ -15,6 +15,7 @@ from mvprune.client.wire import BlockingWire
 
 if TYPE_CHECKING:
     from mvprune.client.blocking.admin import Admin
+    from mvprune.client.blocking.issuers import Issuers
     from mvprune.client.blocking.sweep import Sweep
     from mvprune.client.blocking.webhooks import Webhooks
 
@@ -78,6 +79,13 @@ class Client(Calls):
         from mvprune.client.blocking.admin import Admin  # few need it
 
         return Admin(self._core.admin)
+
+    @functools.cached_property
+    def issuers(self) -> Issuers:
+        """Manages the issuers of OpenID Connect whose tokens the server accepts."""
+        from mvprune.client.blocking.issuers import Issuers  # few need it
+
+        return Issuers(self._core.issuers)
 
     @functools.cached_property
     def webhooks(self) -> Webhooks:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from mvprune.client.admin import AsyncAdmin
     from mvprune.client.catalog import MethodEntry, ModelEntry, TaskEntry
+    from mvprune.client.issuers import AsyncIssuers
     from mvprune.client.sweep_models import SweepRecord
     from mvprune.client.sweeps import SweepCalls
     from mvprune.client.upload_models import Upload, UploadProgress
@@ -394,6 +395,13 @@ class Core(Observing[AnyJob], Generic[AnyJob, AnySweep]):
         from mvprune.client.admin import AsyncAdmin  # few need it
 
         return AsyncAdmin(self._transport)
+
+    @functools.cached_property
+    def issuers(self) -> AsyncIssuers:
+        """Manages the issuers of OpenID Connect whose tokens the server accepts."""
+        from mvprune.client.issuers import AsyncIssuers  # few need it
+
+        return AsyncIssuers(self._transport)
 
     @functools.cached_property
     def webhooks(self) -> AsyncWebhooks:

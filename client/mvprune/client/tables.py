@@ -13,6 +13,7 @@ from mvprune.common.units import age, count, duration, exact_size, percent, size
 if TYPE_CHECKING:
     from mvprune.client.admin import AuditEntry, Project, Token
     from mvprune.client.catalog import ModelEntry, TaskEntry
+    from mvprune.client.issuers import Issuer, IssuerRule
     from mvprune.client.models import Artifact, Attempt, Capacity, JobEvent, Queue
     from mvprune.client.server import Quarantine, ServerStatus
     from mvprune.client.upload_models import Upload
@@ -27,6 +28,7 @@ TASK_COLUMNS = ("TASK", "KIND", "METRICS", "DATA", "")
 UPLOAD_COLUMNS = ("DIGEST", "NAME", "KIND", "STATE", "SIZE", "JOBS", "CREATOR", "CREATED (UTC)", "EXPIRES")
 QUEUE_COLUMNS = ("JOB", "AHEAD", "WAITS FOR", "SINCE", "NAME")
 TOKEN_COLUMNS = ("ID", "SCOPE", "STATE", "CREATED (UTC)", "EXPIRES", "LAST USED", "CREATOR", "SHOWS", "NAME")
+ISSUER_COLUMNS = ("ID", "URL", "AUDIENCE", "RULES", "FROM", "PROBLEM")
 WEBHOOK_COLUMNS = ("ID", "STATE", "EVENTS", "WAITING", "FAILURES", "URL", "NAME")
 DELIVERY_COLUMNS = ("ID", "STATE", "EVENT", "SUBJECT", "TIME (UTC)", "ATTEMPTS", "ANSWER")
 AUDIT_COLUMNS = ("TIME (UTC)", "PRINCIPAL", "METHOD", "CODE", "RESOURCE", "ADDRESS", "REQUEST")
@@ -228,6 +230,30 @@ def _waiting(garbage: Quarantine) -> str:
 
 def _ago(text: str, seconds: float | None) -> str:
     return "" if seconds is None else f"{text} {duration(seconds)} ago"
+
+
+def issuer_rows(issuers: Sequence[Issuer]) -> list[list[str]]:
+    """Issuers: the cells below ISSUER_COLUMNS."""
+    return [[one.id, one.url, one.audience, f"{len(one.rules)}", one.source, one.problem] for one in issuers]
+
+
+def issuer_fields(issuer: Issuer) -> list[tuple[str, str]]:
+    """Name and value of all that matters of an issuer; without a value: there is none."""
+    made = f"{timestamp(issuer.create_time)} UTC by {issuer.creator}" if issuer.create_time else ""
+    return [
+        ("issuer", issuer.id),
+        ("url", issuer.url),
+        ("audience", issuer.audience),
+        *((f"rule {number}", _rule(rule)) for number, rule in enumerate(issuer.rules, 1)),
+        ("keys", issuer.jwks_url or ("given with it" if issuer.jwks else "")),
+        ("from", "the server's file" if issuer.source == "file" else issuer.source),
+        ("problem", issuer.problem),
+        ("created", made),
+    ]
+
+
+def _rule(rule: IssuerRule) -> str:
+    return f"{rule.project}:{rule.scope} for {', '.join(f'{name}={value}' for name, value in rule.claims.items())}"
 
 
 def webhook_rows(webhooks: Sequence[Webhook]) -> list[list[str]]:

@@ -169,6 +169,13 @@ class Transport:
         return self._showing_token(admin_pb2_grpc.AdminServiceStub(self.wire.channel))
 
     @functools.cached_property
+    def issuers(self) -> Any:
+        """Stub of the IssuerService."""
+        from mvprune.v1 import issuer_pb2_grpc  # few need it
+
+        return self._showing_token(issuer_pb2_grpc.IssuerServiceStub(self.wire.channel))
+
+    @functools.cached_property
     def webhooks(self) -> Any:
         """Stub of the WebhookService."""
         from mvprune.v1 import webhook_pb2_grpc  # few need it

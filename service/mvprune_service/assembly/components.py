@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_network
 from typing import Self
 
@@ -20,6 +21,8 @@ from mvprune.v1 import (
     artifact_pb2_grpc,
     catalog_pb2,
     catalog_pb2_grpc,
+    issuer_pb2,
+    issuer_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
     sweep_pb2,
@@ -47,6 +50,7 @@ from mvprune_service.api.checks.data_checks import DataChecks
 from mvprune_service.api.checks.lost_chunks import LostChunks
 from mvprune_service.api.checks.uploaded import UploadReader
 from mvprune_service.api.feeds import Feeds
+from mvprune_service.api.issuers import IssuerServicer, issuer_settings
 from mvprune_service.api.jobs import JobServicer
 from mvprune_service.api.log_reader import LogReader
 from mvprune_service.api.status import StatusReporter
@@ -83,7 +87,7 @@ from mvprune_service.outbound import Outbound
 
 CONTRACT = tuple(
     service
-    for file in (job_pb2, sweep_pb2, artifact_pb2, upload_pb2, catalog_pb2, admin_pb2, webhook_pb2)
+    for file in (job_pb2, sweep_pb2, artifact_pb2, upload_pb2, catalog_pb2, admin_pb2, webhook_pb2, issuer_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 _WORKER_CONTRACT = tuple(worker_pb2.DESCRIPTOR.services_by_name.values())
@@ -134,7 +138,8 @@ class Components:
         rules.check_complete((*CONTRACT, *_WORKER_CONTRACT, _HEALTH, *_REFLECTION))
         db, problems, quota = resources.db, Problems(), QueueQuota(settings.max_queued_jobs)
         known = KnownAddresses()
-        issuers = Issuers(load_issuers(settings.issuers_file)) if settings.issuers_file else None
+        fixed = load_issuers(settings.issuers_file) if settings.issuers_file else ()
+        issuers = Issuers(fixed, read=partial(issuer_settings, db))
         authenticator = Authenticator(db, known=known, issuers=issuers)
         required = ports.is_auth_required(settings)
         streams = Streams(settings.max_streams or (_STREAMS_OF_TOKEN if required else _STREAMS_OF_ADDRESS))
@@ -154,6 +159,7 @@ class Components:
         outbound = Outbound([ip_network(one) for one in settings.webhook_allow])
         courier = Courier(outbound, resources.key)
         webhook_pb2_grpc.add_WebhookServiceServicer_to_server(WebhookServicer(db, outbound, courier), clients)
+        issuer_pb2_grpc.add_IssuerServiceServicer_to_server(IssuerServicer(db, issuers), clients)
         pace = Pace(db, heartbeat_seconds=settings.heartbeat_seconds, lease_seconds=settings.lease_seconds)
         worker = WorkerServicer(db, resources.key, lost, pace=pace, known=known)
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, workers)

@@ -12,7 +12,7 @@ from tests.unit.client.scripted_sweeps import PASSES, point
 from tests.unit.client.scripted_sweeps import SWEEP as SWEEP_NAME
 
 from mvprune.sources.uploads import File, digest
-from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, job_pb2, sweep_pb2, upload_pb2, webhook_pb2
+from mvprune.v1 import admin_pb2, artifact_pb2, catalog_pb2, issuer_pb2, job_pb2, sweep_pb2, upload_pb2, webhook_pb2
 
 TIME = "2026-01-31T12:00:00Z"
 GATE = {"metric": "eval/accuracy", "min": 0.9}
@@ -105,6 +105,11 @@ ENTRY = {
     **{"name": "projects/p/auditEntries/e", "principal": "token-a", "method": "CancelJob", "code": "OK"},
     **{"resource": "projects/p/jobs/j1", "address": "10.0.0.7", "requestId": "once", "createTime": TIME},
 }
+ISSUER = {
+    **{"name": "issuers/i", "url": "https://issuer.example", "audience": "a", "source": "API", "creator": "local"},
+    "rules": [{"claims": [{"name": "repository_id", "text": "y"}], "project": "p", "scope": "SUBMIT"}],
+    **{f"{name}Time": TIME for name in ("create", "update")},
+}
 
 
 def parsed(kind: Any, fields: dict[str, Any]) -> Any:
@@ -194,6 +199,9 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
         "ListTokens": always(admin_pb2.ListTokensResponse(tokens=[token])),
         "RevokeToken": always(token),
         "ListAuditEntries": always(admin_pb2.ListAuditEntriesResponse(entries=[parsed(admin_pb2.AuditEntry, ENTRY)])),
+        **dict.fromkeys(("CreateIssuer", "GetIssuer", "UpdateIssuer"), always(parsed(issuer_pb2.Issuer, ISSUER))),
+        "ListIssuers": always(issuer_pb2.ListIssuersResponse(issuers=[parsed(issuer_pb2.Issuer, ISSUER)])),
+        "DeleteIssuer": always(issuer_pb2.DeleteIssuerResponse()),
         "CreateShare": always(admin_pb2.CreateTokenResponse(token=token, secret="s")),
         "GetCaller": always(admin_pb2.Caller(id="token-a", project="p", scope="READ", expire_time=token.expire_time)),
         "CreateWebhook": always(webhook_pb2.CreateWebhookResponse(webhook=webhook, secret="s")),

@@ -23,6 +23,7 @@ from mvprune.v1 import (
     artifact_pb2,
     artifact_pb2_grpc,
     catalog_pb2_grpc,
+    issuer_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
     sweep_pb2_grpc,
@@ -189,6 +190,8 @@ def fake() -> Iterator[Fake]:
     artifact_pb2_grpc.add_ArtifactServiceServicer_to_server(artifacts, server)
     admin = _servicer(admin_pb2_grpc.AdminServiceServicer, state, set())
     admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
+    issuers = _servicer(issuer_pb2_grpc.IssuerServiceServicer, state, set())
+    issuer_pb2_grpc.add_IssuerServiceServicer_to_server(issuers, server)
     webhooks = _servicer(webhook_pb2_grpc.WebhookServiceServicer, state, set())
     webhook_pb2_grpc.add_WebhookServiceServicer_to_server(webhooks, server)
     sweeps = _servicer(sweep_pb2_grpc.SweepServiceServicer, state, {"WatchSweep"})

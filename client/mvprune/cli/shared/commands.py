@@ -59,6 +59,7 @@ COMMANDS = {
     "completion": Command("Print a script for shell completion.", "completion"),
     "token": Command("Create, list and revoke API tokens; share a job.", "token"),
     "webhook": Command("Have events of jobs and sweeps sent to a URL.", "webhook"),
+    "issuer": Command("Accept tokens of OpenID Connect issuers.", "issuer"),
     "audit": Command("List who changed what, and what was refused.", "audit"),
     "project": Command("Show and list projects, set their quotas.", "project"),
     "server": Command("Run the service.", "server", extra="all", package="sqlalchemy"),

@@ -80,7 +80,7 @@ class Authenticator:
         known: KnownAddresses | None = None,
         issuers: Issuers | None = None,
     ) -> None:
-        self._issuers = issuers
+        self._issuers = issuers or Issuers(clock=clock)
         self._addresses = known or KnownAddresses(clock)
         self._db = db
         self._clock = clock
@@ -96,9 +96,9 @@ class Authenticator:
 
     async def principal(self, origin: Origin) -> Principal:
         """Who calls. Raises ApiError (UNAUTHENTICATED; UNAVAILABLE where an issuer's keys are needed and away)."""
-        given = _bearer(origin, _TOKEN_CHARACTERS if self._issuers else _SECRET_CHARACTERS)
-        if self._issuers is not None and given.count(".") == 2:
-            return await self._of_issuer(self._issuers, given, origin)
+        given = _bearer(origin)
+        if given.count(".") == 2:
+            return await self._of_issuer(given, origin)
         row = await self._row(digest(given), origin.peer())
         now = self._clock()
         if row is None:
@@ -111,9 +111,9 @@ class Authenticator:
         self._addresses.note(origin.peer())
         return Principal(row.token_id, row.project, Scope[row.scope], row.resource or "", row.create_us, row.expire_us)
 
-    async def _of_issuer(self, issuers: Issuers, token: str, origin: Origin) -> Principal:
+    async def _of_issuer(self, token: str, origin: Origin) -> Principal:
         try:
-            caller = await issuers.caller(token)
+            caller = await self._issuers.caller(token)
         except TokenRefused as error:
             raise _unauthenticated(error.reason, str(error)) from None
         except IssuerUnreachable as error:
@@ -271,13 +271,15 @@ def _write_private(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _bearer(origin: Origin, longest: int) -> str:
+def _bearer(origin: Origin) -> str:
     header = given_with(origin, "authorization")
     if header is None:
         message = "this server asks for an API token: set MVPRUNE_TOKEN, or name a file with --token-file"
         raise _unauthenticated("NO_TOKEN", message)
     kind, _, secret = header.partition(" ")
-    if kind.lower() != "bearer" or not 0 < len(secret) <= longest:
+    if kind.lower() != "bearer" or not 0 < len(secret) <= (
+        _TOKEN_CHARACTERS if secret.count(".") == 2 else _SECRET_CHARACTERS
+    ):
         raise _unauthenticated("BAD_TOKEN", "the authorization must be: Bearer TOKEN")
     return secret
 

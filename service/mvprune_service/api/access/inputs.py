@@ -47,6 +47,7 @@ _LIMITS = {  # where they differ from the defaults and the contract
     "mvprune.v1.Webhook.display_name": Limit(characters=200, name=True),
     "mvprune.v1.Webhook.labels": Limit(name=True, entries=100),
     "mvprune.v1.Webhook.events": Limit(entries=100),
+    "mvprune.v1.Issuer.jwks": Limit(characters=64 << 10, lines=True),
     "mvprune.v1.ListJobsRequest.page_token": Limit(characters=10_000),  # these may hold the path of a model
     "mvprune.v1.ListModelsRequest.page_token": Limit(characters=10_000),
     "mvprune.v1.UploadFile.chunks": Limit(characters=64, entries=MAX_FILE_BYTES // CHUNK_BYTES),

@@ -66,6 +66,7 @@ _OPEN = Rule(Caller.NOTHING)
 _ATTEMPT = Rule(Caller.ATTEMPT)
 _ANYONE = Rule(Caller.ANY_TOKEN)
 _ANYONE_COSTLY = Rule(Caller.ANY_TOKEN, is_costly=True)
+_OPERATORS = Rule(Caller.OPERATOR, Scope.ADMIN)
 _BY_SERVICE = {
     "mvprune.v1.JobService": {
         "CreateJob": _of_project(Scope.SUBMIT, "parent"),
@@ -127,7 +128,7 @@ _BY_SERVICE = {
         "GetCaller": Rule(Caller.ANY_TOKEN, is_for_shares=True),
         "GetProject": _costly(Scope.READ, "name"),
         "ListProjects": Rule(Caller.OPERATOR, Scope.READ, is_costly=True),
-        "UpdateProject": Rule(Caller.OPERATOR, Scope.ADMIN, "project.name"),
+        "UpdateProject": _OPERATORS._replace(field="project.name"),
         "ListAuditEntries": _reading(Scope.ADMIN, "parent", is_costly=True),
         "GetServerStatus": Rule(Caller.OPERATOR, Scope.READ),
     },
@@ -141,6 +142,13 @@ _BY_SERVICE = {
         "RotateWebhookSecret": _of_project(Scope.ADMIN, "name"),
         "ListDeliveries": _reading(Scope.ADMIN, "parent", is_costly=True),
         "RedeliverDelivery": _of_project(Scope.ADMIN, "name"),
+    },
+    "mvprune.v1.IssuerService": {
+        "CreateIssuer": _OPERATORS,
+        "GetIssuer": _OPERATORS._replace(field="name", only_reads=True),
+        "ListIssuers": _OPERATORS._replace(only_reads=True),
+        "UpdateIssuer": _OPERATORS._replace(field="name"),
+        "DeleteIssuer": _OPERATORS._replace(field="name"),
     },
     "mvprune.v1.WorkerService": {
         "ClaimAttempt": _ATTEMPT,

@@ -74,6 +74,13 @@ _BY_SERVICE = {
         "ListDeliveries": f"GET /v1/{{parent={_WEBHOOK}}}/deliveries",
         "RedeliverDelivery": f"POST /v1/{{name={_WEBHOOK}/deliveries/*}}:redeliver",
     },
+    "mvprune.v1.IssuerService": {
+        "CreateIssuer": "POST /v1/issuers",
+        "ListIssuers": "GET /v1/issuers",
+        "GetIssuer": "GET /v1/{name=issuers/*}",
+        "UpdateIssuer": "PATCH /v1/{name=issuers/*}",
+        "DeleteIssuer": "DELETE /v1/{name=issuers/*}",
+    },
     "mvprune.v1.AdminService": {
         "CreateToken": "POST /v1/{parent=projects/*}/tokens",
         "ListTokens": "GET /v1/{parent=projects/*}/tokens",

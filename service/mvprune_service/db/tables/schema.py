@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mvprune_service.db.tables import artifacts, attempts, audit, jobs, server, sweeps, uploads, webhooks
+from mvprune_service.db.tables import artifacts, attempts, audit, issuers, jobs, server, sweeps, uploads, webhooks
 from mvprune_service.db.tables.base import METADATA
 
-__all__ = ["METADATA", "artifacts", "attempts", "audit", "jobs", "server", "sweeps", "uploads", "webhooks"]
+__all__ = ["METADATA", "artifacts", "attempts", "audit", "issuers", "jobs", "server", "sweeps", "uploads", "webhooks"]

@@ -55,7 +55,7 @@ LEAST = {
         *("RotateWebhookSecret", "ListDeliveries", "RedeliverDelivery"),
     },
     "operator read": {"ListProjects", "GetServerStatus"},
-    "operator": {"UpdateProject"},
+    "operator": {"UpdateProject", "CreateIssuer", "GetIssuer", "ListIssuers", "UpdateIssuer", "DeleteIssuer"},
     "attempt": {
         *("ClaimAttempt", "Heartbeat", "AppendLogs", "ReportMetrics", "CommitCheckpoint", "CompleteAttempt"),
         "ReportLostChunks",

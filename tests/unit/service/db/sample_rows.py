@@ -130,6 +130,12 @@ def _audited() -> dict[str, Any]:
     return {"create_us": 1, "uid": "entry", "project": "p", **texts, "address": "10.0.0.1", "request_id": ""}
 
 
+def _issuer() -> dict[str, Any]:
+    rule = [{"claims": {"repository": "acme/models", "mfa": True}, "project": "p", "scope": "submit"}]
+    texts = {"url": "https://issuer.example", "audience": "a", "jwks_url": "", "jwks": "", "creator": "local"}
+    return {"issuer_id": "i", "rule": rule, **texts, "create_us": 1, "update_us": 1, "version": 1}
+
+
 def _sweeps() -> Rows:
     """Two sweeps: one with points with and without a job, with and without a result; one without recommendation."""
     sweep = {
@@ -256,4 +262,5 @@ def sample() -> Rows:
         **_uploads(),
         **_webhooks(),
         "audit": [_audited()],
+        "issuers": [_issuer()],
     }

@@ -18,7 +18,7 @@ from mvprune_service.db.tables.jobs import JOBS, JobRow
 
 engine = create_engine("sqlite:///jobs.sqlite")
 mvprune_migrations.upgrade(engine)
-assert mvprune_migrations.state(engine).found == mvprune_migrations.HEAD == "0018"
+assert mvprune_migrations.state(engine).found == mvprune_migrations.HEAD == "0019"
 numbers = {column.name: 0 for column in JOBS.c if not column.nullable and column.type.python_type is int}
 texts = {column.name: "" for column in JOBS.c if not column.nullable and column.type.python_type is str}
 other = {"spec": b"", "policy": b"", "labels": {}, "metrics": {}, "state": "QUEUED", "project": "p", "job_id": "j"}
@@ -43,7 +43,7 @@ def test_the_steps_of_the_page_add_a_field(tmp_path: Path) -> None:
     copy.insert("proto/mvprune/v1/job.proto", "\nmessage Job {", field)
     copy.add("service/mvprune_service/db/tables/jobs.py", "    last_sequence: Named[int]", column)
     copy.add("service/mvprune_service/db/tables/jobs.py", "    last_sequence: int\n", row)
-    copy.write("migrations/mvprune_migrations/versions/0018_comments.py", revision)
+    copy.write("migrations/mvprune_migrations/versions/0019_comments.py", revision)
     copy.add("client/mvprune/client/models.py", "    estimate: JobEstimate | None\n", model)
     copy.add("client/mvprune/client/display.py", '        ("artifact", job.artifact),\n', shown)
     copy.make_proto()
