@@ -38,7 +38,7 @@ _OF_FILE = "file-"  # begins the ids of issuers of a file
 
 async def issuer_settings(db: Database) -> Mapping[str, Mapping[str, Any]]:
     """What the database has of issuers, by their names."""
-    return {str(row.name): row.settings for row in await db.look_up(issuers.all_issuers)}
+    return {str(row.name): row.settings for row in await db.read(issuers.all_issuers)}
 
 
 class IssuerServicer(issuer_pb2_grpc.IssuerServiceServicer):
