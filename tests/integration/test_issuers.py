@@ -7,12 +7,14 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mvprune import AsyncClient, InvalidArgument, NotAuthorised, ServerUnreachable
 from mvprune.client import tokens
+from mvprune.client.issuers import IssuerRule
 from mvprune_service.assembly.service import Service
 from mvprune_service.assembly.startup import StartError
 from mvprune_service.executors.processes import kill_marked
@@ -69,6 +71,35 @@ async def test_a_caller_has_the_name_of_its_issuer_and_subject(service: Service,
     async with AsyncClient(service.address, token=issuer.token(), project="other") as client:
         with pytest.raises(NotAuthorised, match="valid only for projects/search"):
             [job async for job in client.list()]
+
+
+async def test_an_operator_adds_and_deletes_an_issuer_while_the_server_runs(issuer: Issuer, tmp_path: Path) -> None:
+    given = settings(tmp_path, "").model_copy(update={"issuers_file": None, "auth": "required"})
+    async with Service(given) as service:
+        operator = (tmp_path / "home" / "operator-token").read_text().strip()
+        async with (
+            AsyncClient(service.address, token=operator) as admin,
+            AsyncClient(service.address, token=issuer.token(), project="search") as client,
+        ):
+            with pytest.raises(NotAuthorised, match="does not accept"):
+                await client.admin.caller()
+            rule = IssuerRule({"repository": "acme/models"}, "search", "submit")
+            made = await admin.issuers.create(issuer.url, "mvprune", [rule])
+            assert (made.rules, made.source) == ((rule,), "api")
+            assert [one async for one in admin.issuers.list()] == [made]
+            assert (await client.admin.caller()).scope == "submit"
+            with pytest.raises(NotAuthorised, match="operator's token"):
+                [one async for one in client.issuers.list()]
+            changed = await admin.issuers.update(made.id, rules=[replace(rule, scope="read")], etag=made.etag)
+            assert (await client.admin.caller()).scope == changed.rules[0].scope == "read"
+            await admin.issuers.delete(made.id)
+            with pytest.raises(NotAuthorised, match="does not accept"):
+                await client.admin.caller()
+            audited = [(one.method, one.code, one.resource) async for one in admin.admin.audit("-")]
+            denied = ("ListIssuers", "PERMISSION_DENIED", "")
+            methods = ("DeleteIssuer", "UpdateIssuer", "CreateIssuer")
+            assert [one for one in audited if one != denied] == [(one, "OK", made.name) for one in methods]
+            assert denied in audited
 
 
 async def test_what_a_refused_caller_reads(service: Service, issuer: Issuer) -> None:
