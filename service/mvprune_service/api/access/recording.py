@@ -113,4 +113,5 @@ class Recording:
 
 
 def _clean(text: str) -> str:
-    return "".join(one if one.isprintable() else "?" for one in text[:_CHARACTERS])
+    cut = text[:_CHARACTERS]
+    return cut if cut.isprintable() else "".join(one if one.isprintable() else "?" for one in cut)
