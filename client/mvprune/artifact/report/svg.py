@@ -150,7 +150,7 @@ class Plot:
         """
         path = f"M{_point(self.x(x), self.y(y))}{_SHAPES[shape]}"
         of = f' data-run="{numbers}"' if (numbers := " ".join(map(str, runs))) else ""
-        self._parts.append(f'<path class="{style}"{of} d="{path}"><title>{escape(note)}</title></path>')
+        self._parts.append(f'<path class="{style}" d="{path}"{of}><title>{escape(note)}</title></path>')
 
     def error_bar(self, x: float, low: float, high: float, style: str) -> None:
         """A vertical bar with ends."""
