@@ -30,8 +30,11 @@ def compiler() -> list[str]:
 
 
 def compile_parts(library: Path, flags: tuple[str, ...] = ()) -> None:
-    """Compiles base/, text/ and parts.cpp into a shared library."""
-    subprocess.run([*compiler(), *FLAGS, *flags, "-shared", *_sources(), "-o", library], check=True)
+    """Compiles base/, text/ and parts.cpp into a shared library. Raises RuntimeError with what the compiler says."""
+    command = [*compiler(), *FLAGS, *flags, "-shared", *map(str, _sources()), "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the parts of the native library do not compile:\n{done.stderr}")
 
 
 def _sources() -> list[Path]:
@@ -42,9 +45,17 @@ def _sources() -> list[Path]:
     ]
 
 
-@cache
 def parts() -> ctypes.CDLL:
-    """The library, compiled once for all processes that test the same sources."""
+    """The library. Tests fail at once where it was found not to compile."""
+    found = _opened()
+    if isinstance(found, str):
+        pytest.fail(found, pytrace=False)
+    return found
+
+
+@cache
+def _opened() -> ctypes.CDLL | str:
+    """The library, compiled once for all processes that test the same sources; or why it does not compile."""
     given = os.environ.get(LIBRARY)
     if given:
         return _declare(ctypes.CDLL(given))
@@ -52,7 +63,10 @@ def parts() -> ctypes.CDLL:
     kept = Path(gettempdir()) / f"mvprune-parts-{os.getuid()}-{digest.hexdigest()[:16]}.so"
     if not kept.exists():
         with TemporaryDirectory() as folder:
-            compile_parts(Path(folder) / kept.name)
+            try:
+                compile_parts(Path(folder) / kept.name)
+            except RuntimeError as error:
+                return str(error)
             shutil.move(Path(folder) / kept.name, kept)
     return _declare(ctypes.CDLL(str(kept)))
 
