@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
-from tests.sparse_artifacts import QUERY, SHA256, make_artifact, seal
+from tests.sparse_artifacts import QUERY, make_artifact, seal
+from tests.unit.artifact.hostile_folders import HOSTILE, Hostile
 from tests.unit.artifact.saved_models import reseal
 
 from mvprune.artifact import (
-    MANIFEST_FILE,
     WEIGHTS_FILE,
     ArtifactError,
     LayerCount,
@@ -55,15 +55,11 @@ every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """An artifact that says that it is a BERT, which `load` sees through in the end."""
-    make_artifact(tmp_path / "out")
-    configure(tmp_path / "out", CONFIG)
-    return tmp_path / "out"
-
-
-def configure(folder: Path, config: Any) -> None:
-    text = config if isinstance(config, bytes) else json.dumps(config).encode()
-    (folder / CONFIG_FILE).write_bytes(text)
+    folder = tmp_path / "out"
+    make_artifact(folder)
+    (folder / CONFIG_FILE).write_text(json.dumps(CONFIG))
     seal(folder, read_manifest(folder))
+    return folder
 
 
 def refused(read: Callable[[Path], object], folder: Path, reason: str) -> None:
@@ -75,22 +71,15 @@ def refused(read: Callable[[Path], object], folder: Path, reason: str) -> None:
     assert time.monotonic() - started < 120
 
 
+def read_by(*readers: str) -> tuple[Any, list[Hostile]]:
+    return "case", [case for case in HOSTILE if case.readers in readers]
+
+
 @every_reader
-@pytest.mark.parametrize("name", [MANIFEST_FILE, CONFIG_FILE, WEIGHTS_FILE])
-@pytest.mark.parametrize("what", ["a pipe", "a device", "a folder", "a circle"])
-def test_what_is_no_file(folder: Path, read: Callable[[Path], object], name: str, what: str) -> None:
-    """Reading a pipe or /dev/zero would never end."""
-    path = folder / name
-    path.unlink()
-    if what == "a pipe":
-        os.mkfifo(path)
-    elif what == "a device":
-        path.symlink_to("/dev/zero")
-    elif what == "a folder":
-        path.mkdir()
-    else:
-        path.symlink_to(path)
-    refused(read, folder, "symbolic links" if what == "a circle" else "not a regular file")
+@pytest.mark.parametrize(*read_by("all"), ids=lambda case: case.name)
+def test_what_is_no_file(folder: Path, read: Callable[[Path], object], case: Hostile) -> None:
+    case.spoil(folder)
+    refused(read, folder, case.reason)
 
 
 @every_reader
@@ -112,38 +101,10 @@ def test_a_growing_file_is_not_read(folder: Path) -> None:
     refused(verify, folder, "vocab.txt: must have 6 bytes, got 1099511627776")
 
 
-def listing(path: str) -> dict[str, Any]:
-    return {"path": path, "size_bytes": 0, "sha256": SHA256, "media_type": ""}
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda m: m.update(files=[listing(f"{n}") for n in range(5_000)]), "must have at most 1000 entries"),
-        (lambda m: m.update(files=[listing("a/" * 100_000 + "b")]), "at most 255 printable characters"),
-        (lambda m: m.update(files=[listing("../out")]), "must be a relative path"),
-        (lambda m: m.update(spec=nested(200)), "more than 64 objects and lists in each other"),
-        (lambda m: m.update(spec=nested(700)), "more than 64 objects and lists in each other"),
-        (lambda m: m.update(spec=nested(100_000)), "invalid JSON"),
-        (lambda m: m.update(metrics={"a": 10**400}), "must be a finite number"),
-        (lambda m: m["layers"].append({"name": "x", "shape": [2] * 10**5, "density": 0, "nonzero": 2**70}), "nonzero"),
-        (lambda m: m.update(seed="x" * 10**6), "seed: must be a whole number"),
-    ],
-)
-def test_hostile_manifests(folder: Path, change: Any, reason: str) -> None:
-    """All readers begin here."""
-    values = json.loads((folder / MANIFEST_FILE).read_bytes())
-    change(values)
-    text = json.dumps({key: 0 if isinstance(value, bytes) else value for key, value in values.items()}, sort_keys=True)
-    spec = values["spec"]
-    content = text.encode() if not isinstance(spec, bytes) else text.encode().replace(b'"spec": 0', b'"spec": ' + spec)
-    (folder / MANIFEST_FILE).write_bytes(content)
-    refused(verify, folder, reason)
-
-
-def nested(depth: int) -> bytes:
-    """Deeper than Python could write it."""
-    return b'{"a":' * depth + b"{}" + b"}" * depth
+@pytest.mark.parametrize(*read_by("verify", "load"), ids=lambda case: case.name)
+def test_hostile_manifests_and_configurations(folder: Path, case: Hostile) -> None:
+    case.spoil(folder)
+    refused(READERS[case.readers], folder, case.reason)
 
 
 def test_a_manifest_of_many_layers_is_read(folder: Path) -> None:
@@ -152,27 +113,6 @@ def test_a_manifest_of_many_layers_is_read(folder: Path) -> None:
     seal(folder, dataclasses.replace(read_manifest(folder), layers=layers))
     refused(inspect, folder, "layers must be stored sparse in weights.safetensors, got 'layer.0.dense.weight'")
     assert compare([("a", read_manifest(folder))] * 2).artifacts[0].densities == {"dense": 0.25}
-
-
-@pytest.mark.parametrize(
-    ("config", "reason"),
-    [
-        (b"[" * 100_000, "invalid JSON"),
-        (b'{"a":' * 500 + b"1" + b"}" * 500, "more than 64 objects and lists"),
-        (b" " * (17 << 20), "config.json: must have at most 16777216 bytes"),
-        (CONFIG | {"num_hidden_layers": 10**9}, "num_hidden_layers must be at most 1000, got 1000000000"),
-        (CONFIG | {"num_labels": 10**9}, "num_labels must be at most 1048576, got 1000000000"),
-        (CONFIG | {"model_type": "distilbert", "n_layers": 10**9}, "n_layers must be at most 1000, got 1000000000"),
-        (CONFIG | {"vocab_size": 10**15}, "the tensors must be those of"),
-        (CONFIG | {"hidden_size": 10**9}, "config.json: "),
-        (CONFIG | {"num_attention_heads": 0}, "config.json: "),
-        (CONFIG | {"attention_probs_dropout_prob": "x"}, "config.json: "),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_hostile_configurations(folder: Path, config: Any, reason: str) -> None:
-    configure(folder, config)
-    refused(load, folder, reason)
 
 
 @pytest.mark.parametrize("name", ["../../evil", "a/b", "a\\b", "x" * 300])

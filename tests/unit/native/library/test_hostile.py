@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.unit.artifact import test_hostile_headers as headers
 from tests.unit.artifact import test_hostile_tensors as tensors
 from tests.unit.artifact.conftest import craft as _craft
 from tests.unit.artifact.hostile_files import crafted, one_sparse, packed_bytes
+from tests.unit.artifact.hostile_folders import HOSTILE, Hostile
 from tests.unit.native.library.artifacts import made, saved
 from tests.unit.native.library.interface import ARTIFACT, UNREADABLE, UNSUPPORTED, Model, NativeError
 from tests.unit.native.native_parts import FLAGS, NATIVE, ROOT, compiler
@@ -138,32 +140,23 @@ def test_configurations_of_other_models(changed: dict[str, Any], files: dict[str
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{}", b"{", b"[" * 10**6, b'{"version":3}', b'{"version":4,"files":[]}', b"\xff" * 99]
-)
-def test_hostile_manifests(content: bytes, files: dict[str, bytes]) -> None:
-    with pytest.raises(NativeError, match=r"manifest\.json: ") as caught:
-        Model.open_files(files | {"manifest.json": content})
-    assert caught.value.status == ARTIFACT
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("hostile") / "bert", made("BERT", "ForSequenceClassification"))
 
 
-@pytest.mark.parametrize("what", ["a pipe", "a device", "a folder", "a circle"])
-@pytest.mark.parametrize("name", ["manifest.json", "config.json", "weights.safetensors"])
-def test_what_is_no_file(name: str, what: str, files: dict[str, bytes], tmp_path: Path) -> None:
-    resealed(tmp_path / "out", files)
-    path = tmp_path / "out" / name
-    path.unlink()
-    if what == "a pipe":
-        os.mkfifo(path)
-    elif what == "a device":
-        path.symlink_to("/dev/zero")
-    elif what == "a folder":
-        path.mkdir()
-    else:
-        path.symlink_to(path)
-    with pytest.raises(NativeError, match=name) as caught:
-        Model.open(tmp_path / "out")
+@pytest.mark.parametrize("case", HOSTILE, ids=lambda case: case.name)
+def test_hostile_folders(case: Hostile, bert: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(bert, tmp_path / "out"))
+    case.spoil(folder)
+    if case.is_harmless:
+        with Model.open(folder) as opened, Model.open(bert) as usual:
+            assert np.array_equal(opened.run([[5, 6, 7]]).values, usual.run([[5, 6, 7]]).values)
+        return
+    with pytest.raises(NativeError, match=r"(manifest|config)\.json: |weights\.safetensors: ") as caught:
+        Model.open(folder)
     assert caught.value.status in (ARTIFACT, UNREADABLE)
+    assert len(str(caught.value)) < 1000
 
 
 def changed_weights(content: bytes, count: int) -> Iterator[bytes]:
