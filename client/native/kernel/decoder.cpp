@@ -1,17 +1,13 @@
 // The parts of decoder.h, for AVX-512. As in kernel.cpp, all but the table has internal linkage.
-#include "decoder.h"
-
-#include <cstring>
-
+#include "decoder_parts.h"
 #include "lanes.h"
-#include "simd.h"
 
 namespace mvprune {
 namespace {
 
 constexpr int64_t kKeys = 16;  // whose scores are made together
 
-inline __m512 some(const float* in, int64_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), in); }
+inline __m512 some(const float* in, int64_t count) { return (__m512)load_first(in, count); }
 
 void normalize(const Normal& norm, int64_t rows, int64_t columns, const float* x, float* y) {
   for (int64_t row = 0; row < rows; ++row, x += columns, y += columns) {
@@ -34,15 +30,6 @@ void normalize(const Normal& norm, int64_t rows, int64_t columns, const float* x
       const __m512 bias = norm.bias ? some(norm.bias + i, columns - i) : _mm512_setzero_ps();
       _mm512_mask_storeu_ps(y + i, first_lanes(columns - i), _mm512_fmadd_ps(value, some(norm.weight + i, columns - i), bias));
     }
-  }
-}
-
-void rotate(const float* cosines, const float* sines, int64_t size, float* x) {
-  const int64_t half = size / 2;
-  for (int64_t i = 0; i < half; ++i) {
-    const float low = x[i], high = x[half + i];
-    x[i] = low * cosines[i] - high * sines[i];
-    x[half + i] = high * cosines[half + i] + low * sines[half + i];
   }
 }
 
@@ -105,30 +92,6 @@ float dot(const float* a, const float* b, int64_t count) {
     if (left > 0) odd = _mm512_fmadd_ps(some(a + i + kLanes, left), some(b + i + kLanes, left), odd);
   }
   return _mm512_reduce_add_ps(_mm512_add_ps(even, odd));
-}
-
-inline Vector silu(Vector x) {
-  const Vector less = exp(-absolute(x)), sigmoid = select(x < Vector{}, less, splat(1)) / (less + 1.0f);
-  return x * sigmoid;
-}
-
-template <Vector (*function)(Vector)>
-void apply(const float* gate, float* y, int64_t count) {
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const __m512 own = some(y + i, count - i);
-    const Vector x = (Vector)(gate ? some(gate + i, count - i) : own);
-    const __m512 value = (__m512)function(x);
-    _mm512_mask_storeu_ps(y + i, first_lanes(count - i), gate ? _mm512_mul_ps(value, own) : value);
-  }
-}
-
-void activate(Gate activation, const float* gate, float* y, int64_t count) {
-  switch (activation) {
-    case Gate::gelu: return apply<gelu>(gate, y, count);
-    case Gate::gelu_tanh: return apply<gelu_tanh>(gate, y, count);
-    case Gate::relu: return apply<relu>(gate, y, count);
-    case Gate::silu: return apply<silu>(gate, y, count);
-  }
 }
 
 }  // namespace

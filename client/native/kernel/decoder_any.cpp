@@ -1,19 +1,9 @@
 // The parts of decoder.h for any instruction set, once for each file that this is compiled to: MVPRUNE_DECODER is its
 // name. As in kernel.cpp, all but the table has internal linkage.
-#include "decoder.h"
-
-#include "simd.h"
+#include "decoder_parts.h"
 
 namespace mvprune {
 namespace {
-
-// Up to kLanes numbers, and zeros behind them.
-inline Vector some(const float* in, int64_t count) {
-  if (count >= kLanes) return load_vector(in);
-  Vector value{};
-  for (int64_t i = 0; i < count; ++i) value[i] = in[i];
-  return value;
-}
 
 inline float total(Vector sums) {
   float sum = 0;
@@ -27,7 +17,7 @@ void normalize(const Normal& norm, int64_t rows, int64_t columns, const float* x
     float mean = 0;
     if (norm.is_centred) {
       Vector sums{};
-      for (int64_t i = 0; i < columns; i += kLanes) sums += some(x + i, columns - i);
+      for (int64_t i = 0; i < columns; i += kLanes) sums += load_first(x + i, columns - i);
       mean = total(sums) / count;
     }
     Vector squares{};
@@ -43,15 +33,6 @@ void normalize(const Normal& norm, int64_t rows, int64_t columns, const float* x
   }
 }
 
-void rotate(const float* cosines, const float* sines, int64_t size, float* x) {
-  const int64_t half = size / 2;
-  for (int64_t i = 0; i < half; ++i) {
-    const float low = x[i], high = x[half + i];
-    x[i] = low * cosines[i] - high * sines[i];
-    x[half + i] = high * cosines[half + i] + low * sines[half + i];
-  }
-}
-
 float dot(const float* a, const float* b, int64_t count) {
   Vector even{}, odd{};
   int64_t i = 0;
@@ -59,7 +40,7 @@ float dot(const float* a, const float* b, int64_t count) {
     even = multiply_add(load_vector(a + i), load_vector(b + i), even);
     odd = multiply_add(load_vector(a + i + kLanes), load_vector(b + i + kLanes), odd);
   }
-  for (; i < count; i += kLanes) even = multiply_add(some(a + i, count - i), some(b + i, count - i), even);
+  for (; i < count; i += kLanes) even = multiply_add(load_first(a + i, count - i), load_first(b + i, count - i), even);
   return total(even + odd);
 }
 
@@ -71,7 +52,7 @@ void attend(const float* query, const float* keys, const float* values, const ui
   }
   float sum = 0;
   for (int64_t first = 0; first < length; first += kLanes) {
-    Vector weights = exp(some(scratch + first, length - first) - most);
+    Vector weights = exp(load_first(scratch + first, length - first) - most);
     for (int64_t i = first; i < length && i < first + kLanes; ++i) sum += scratch[i] = weights[i - first];
   }
   for (int64_t i = 0; i < size; ++i) context[i] = 0;
@@ -83,28 +64,6 @@ void attend(const float* query, const float* keys, const float* values, const ui
     for (; i < size; ++i) context[i] += scratch[token] * values[i];
   }
   for (int64_t i = 0; i < size; ++i) context[i] /= sum;
-}
-
-inline Vector silu(Vector x) {
-  const Vector less = exp(-absolute(x)), sigmoid = select(x < Vector{}, less, splat(1)) / (less + 1.0f);
-  return x * sigmoid;
-}
-
-template <Vector (*function)(Vector)>
-void apply(const float* gate, float* y, int64_t count) {
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const Vector own = some(y + i, count - i), value = function(gate ? some(gate + i, count - i) : own);
-    store_first(y + i, gate ? value * own : value, count - i);
-  }
-}
-
-void activate(Gate activation, const float* gate, float* y, int64_t count) {
-  switch (activation) {
-    case Gate::gelu: return apply<gelu>(gate, y, count);
-    case Gate::gelu_tanh: return apply<gelu_tanh>(gate, y, count);
-    case Gate::relu: return apply<relu>(gate, y, count);
-    case Gate::silu: return apply<silu>(gate, y, count);
-  }
 }
 
 }  // namespace

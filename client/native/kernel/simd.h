@@ -57,6 +57,18 @@ inline Vector load_vector(const float* in) {
 
 inline void store_vector(float* out, Vector value) { std::memcpy(out, &value, sizeof value); }
 
+// Up to kLanes numbers, and zeros behind them.
+inline Vector load_first(const float* in, int64_t count) {
+#if defined(__AVX512F__)
+  return (Vector)_mm512_maskz_loadu_ps(count < kLanes ? static_cast<__mmask16>((1u << count) - 1) : 0xffff, in);
+#else
+  if (count >= kLanes) return load_vector(in);
+  Vector value{};
+  for (int64_t i = 0; i < count; ++i) value[i] = in[i];
+  return value;
+#endif
+}
+
 // The first `count` lanes; all if there are not so many.
 inline void store_first(float* out, Vector value, int64_t count) {
 #if defined(__AVX512F__)
