@@ -13,7 +13,7 @@ import argparse
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import tokenizers
@@ -115,37 +115,51 @@ def _composed() -> Iterator[tuple[int, int, int]]:
             yield first, second, ord(c)
 
 
-def _array(kind: str, name: str, numbers: Iterable[int]) -> str:
-    body = textwrap.fill(",".join(map(str, numbers)).replace(",", ", "), 118, break_long_words=False)
-    return f"inline constexpr {kind} {name}[] = {{\n{textwrap.indent(body, '  ')}}};\n"
+def _bytes(number: int) -> list[int]:
+    """A number as packed.h reads it."""
+    return [number] if number < 128 else [number & 127 | 128, *_bytes(number >> 7)]
+
+
+def _signed(number: int) -> int:
+    return 2 * number if number >= 0 else -2 * number - 1
+
+
+def _differences(numbers: Sequence[int]) -> list[int]:
+    return [number - last for last, number in zip([0, *numbers], numbers, strict=False)]
+
+
+def _table(name: str, numbers: Iterable[int]) -> str:
+    packed = [byte for number in numbers for byte in _bytes(number)]
+    body = textwrap.fill(",".join(map(str, packed)).replace(",", ", "), 118, break_long_words=False)
+    return f"inline constexpr uint8_t k{name}[] = {{\n{textwrap.indent(body, '  ')}}};\n"
 
 
 def _runs(name: str, firsts: Iterable[int]) -> str:
-    """Lengths and values of runs, the last of which has no end, from (first character << 8 | value) of each."""
-    lengths, values, begin = [], [0], 0
-    for one in firsts:
-        first = one >> 8
-        while first - begin >= 1 << 16:
-            lengths.append((1 << 16) - 1)
-            values.append(values[-1])
-            begin += lengths[-1]
-        lengths.append(first - begin)
-        values.append(one & 255)
-        begin = first
-    return _array("uint16_t", f"k{name}Lengths", lengths) + _array("uint8_t", f"k{name}Values", values)
+    """A table of runs, from (first character << 8 | value) of each but the first, whose value is 0."""
+    runs = [0, *firsts]
+    return _table(name, [len(runs), *_differences([run >> 8 for run in runs])[1:], *(run & 255 for run in runs)])
+
+
+def _distances(name: str, runs: Sequence[tuple[int, int, int, int]]) -> str:
+    ends = [0, *(last for _, last, _, _ in runs)]
+    gaps = [first - end for (first, _, _, _), end in zip(runs, ends, strict=False)]
+    counts = [(last - first) // step << 1 | (step == 2) for first, last, step, _ in runs]
+    return _table(name, [len(runs), *gaps, *counts, *(_signed(distance) for _, _, _, distance in runs)])
 
 
 def _decompositions(name: str, table: dict[str, str]) -> str:
-    starts = [0]
-    for long in table.values():
-        starts.append(starts[-1] + len(long))
-    if starts[-1] >= 1 << 16:
+    lengths = [len(long) for long in table.values()]
+    if sum(lengths) >= 1 << 16:
         raise NotImplementedError(f"{name}: the starts need more than 16 bits")
-    return (
-        _array("uint32_t", f"k{name}", map(ord, table))
-        + _array("uint16_t", f"k{name}Starts", starts)
-        + _array("uint32_t", f"k{name}Parts", map(ord, "".join(table.values())))
-    )
+    parts: list[int] = []
+    for place in range(max(lengths)):
+        parts += map(_signed, _differences([ord(long[place]) for long in table.values() if len(long) > place]))
+    return _table(name, [len(table), *_differences([*map(ord, table)]), *lengths, *parts])
+
+
+def _pairs(name: str, pairs: Sequence[tuple[int, int, int]]) -> str:
+    first, second, composed = zip(*pairs, strict=True)
+    return _table(name, [len(pairs), *_differences(first), *second, *map(_signed, _differences(composed))])
 
 
 def header() -> str:
@@ -164,19 +178,23 @@ def header() -> str:
             f"// Written by scripts/unicode_tables.py with tokenizers {tokenizers.__version__} and Unicode "
             f"{unicodedata.unidata_version}.",
             "#pragma once\n\n#include <cstdint>\n\nnamespace mvprune {\n",
-            "// Lengths of the runs of characters with the same flags, and those.",
+            "// As runs.h reads them: what the characters are.",
             _runs("Flags", (code << 8 | flags for code, flags in _classes())),
-            "// First, last, step, distance of runs of letters with small ones.",
-            _array("int32_t", "kLower", (number for run in _lower() for number in run)),
-            "// Whole canonical decompositions, then the compatible ones that differ. Parts begin at the starts.",
+            "// Runs of letters with small ones: their number; the gaps before them; of each, the letters less 1,",
+            "// times 2, plus 1 if it has every second letter; the distances to the small ones, signed.",
+            _distances("Lower", list(_lower())),
+            "// Whole canonical decompositions, then the compatible ones that differ: their number; the characters,",
+            "// less the one before; their lengths; the first parts of all, the second ones and so on, less the one",
+            "// before, signed.",
             _decompositions("Canonical", canonical),
             _decompositions("Compatible", compatible),
-            "// The same of canonical combining classes.",
+            "// As runs.h reads them: canonical combining classes.",
             _runs("Combining", classes),
-            "// First, second, composed; in order.",
-            _array("uint32_t", "kComposed", (number for pair in sorted(_composed()) for number in pair)),
-            "// The same of parts of grapheme clusters: scripts/unicode_clusters.py.",
-            _runs("Cluster", unicode_clusters.runs()),
+            "// Pairs that compose, in order: their number; the first ones, less the one before; the second ones; what",
+            "// they become, less the one before, signed.",
+            _pairs("Composed", sorted(_composed())),
+            "// As runs.h reads them: parts of grapheme clusters. See scripts/unicode_clusters.py.",
+            _runs("Clusters", unicode_clusters.runs()),
             "}  // namespace mvprune\n",
         ]
     )

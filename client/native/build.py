@@ -37,12 +37,13 @@ _OF_WHOLE = ("-O2", "-ffunction-sections", "-fdata-sections")
 # GCC's own headers give a false alarm: https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593
 _WARNINGS = ("-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
 _WASM = "wasm32"
-# A page has no folders, and does not write texts: interface.h says so too.
-_NOT_IN_WEB = (
-    *("mvprune_open", "mvprune_begin", "mvprune_next", "mvprune_finish"),
-    *("mvprune_writing_facts", "mvprune_writing_free"),
-)
+# What mvprune.js calls, beside malloc and free.
+_CALLED = ["open_files", "describe", "predict", "encode", "close", "error_text", "error_free"]
+_CALLED += ["output_text", "output_values", "output_free"]
 _OF_WEB = ("-msimd128", "-std=c++17", "-fvisibility=hidden", "-fno-rtti", "-fno-exceptions")
+# The kernel has its vectors from the source. What a compiler makes of other loops is large, and not faster.
+_KERNEL_OF_WEB = ("-O2", "-fno-unroll-loops", "-fno-vectorize", "-fno-slp-vectorize")
+_WHOLE_OF_WEB = ("-Oz", "-fno-sized-deallocation", "-fno-threadsafe-statics", "-fno-c++-static-destructors")
 _RELAXED = ("-mrelaxed-simd", "-ffp-contract=fast")
 _AVX2 = ("-mavx2", "-mfma")
 _FEW = ("-mavx512vnni", "-mavx512vbmi2", "-mpopcnt")
@@ -137,23 +138,27 @@ def build_web(folder: Path = WEB) -> None:
     """
     target = [*zig(), "-target", f"{_WASM}-wasi"]
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as made:
-        kernel = [["-O3", *unit] for unit in _units(_WASM)]
-        whole = [["-Oz", "-c", str(source)] for source in whole_sources() if source.name != "old_glibc.cpp"]
+        kernel = [[*_KERNEL_OF_WEB, *unit] for unit in _units(_WASM)]
+        whole = [[*_WHOLE_OF_WEB, "-c", str(source)] for source in whole_sources(_WASM)]
         units = [*kernel, *whole, *([*_RELAXED, *unit] for unit in kernel)]
         objects = [f"{made}/{index}.o" for index in range(len(units))]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(
                 pool.map(_run, ([*target, *_OF_WEB, *unit, "-o", to] for unit, to in zip(units, objects, strict=True)))
             )
-        exports = [f"-Wl,--export={name}" for name in ("malloc", "free", *_names()) if name not in _NOT_IN_WEB]
+        exports = [f"-Wl,--export={name}" for name in ("malloc", "free", *(f"mvprune_{name}" for name in _CALLED))]
         link = [*target, "-mexec-model=reactor", "-O3", "-s", "-Wl,--gc-sections", *exports]
         _link([*link, *objects[: len(kernel) + len(whole)]], folder / "mvprune.wasm", made)
         _link([*link, *objects[len(kernel) :]], folder / "mvprune-relaxed.wasm", made)
 
 
-def whole_sources() -> list[Path]:
+def whole_sources(machine: str = "") -> list[Path]:
     """Those of libmvprune.so.1 that are not the kernel's."""
-    return [source for part in ("base", "text", "answers", "library") for source in sorted((HERE / part).glob("*.cpp"))]
+    parts, others = ["base", "text", "answers", "library"], []
+    if machine == _WASM:  # what a page gives comes first, so that the linker takes nothing else
+        parts, others = ["page", *parts], ["old_glibc.cpp", "numbers.cpp"]
+    found = [source for part in parts for source in sorted((HERE / part).glob("*.cpp"))]
+    return [source for source in found if source.name not in others]
 
 
 def _exports(folder: str) -> list[str]:

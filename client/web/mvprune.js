@@ -76,24 +76,14 @@ class Library {
     const library = new Library();
     const given = await (source ?? own());
     const module = given instanceof WebAssembly.Module ? given : await compile(given);
-    const imports = {};
-    for (const { module: from, name } of WebAssembly.Module.imports(module)) {
-      imports[from] = { ...imports[from], [name]: library.#system(name) };
-    }
+    const page = {
+      read_number: (at, bytes) => Number(decoder.decode(library.#bytes(at).subarray(0, bytes))),
+      write_number: (value, at) => encoder.encodeInto(shortest(value), library.#bytes(at)).written,
+    };
+    const imports = { Math, page };
     library.exports = (await WebAssembly.instantiate(module, imports)).exports;
     library.exports._initialize();
     return library;
-  }
-
-  /** A function of the system that the C library asks for: there are no files and no variables of an environment. */
-  #system(name) {
-    if (name === "proc_exit") return stop;
-    if (name === "environ_get") return () => 0;
-    if (name !== "environ_sizes_get") return () => 52; // the system does not have this function
-    return (count, bytes) => {
-      for (const at of [count, bytes]) new DataView(this.exports.memory.buffer).setUint32(at, 0, true);
-      return 0;
-    };
   }
 
   open(files) {
@@ -151,8 +141,13 @@ class Library {
   }
 
   #string(at) {
-    const memory = new Uint8Array(this.exports.memory.buffer);
-    return decoder.decode(memory.subarray(at, memory.indexOf(0, at)));
+    const bytes = this.#bytes(at);
+    return decoder.decode(bytes.subarray(0, bytes.indexOf(0)));
+  }
+
+  /** The memory from an address on. */
+  #bytes(at) {
+    return new Uint8Array(this.exports.memory.buffer, at >>> 0);
   }
 
   /** Calls with what takes memory of the library, all of which is free afterwards. */
@@ -192,6 +187,13 @@ class Library {
       taken.forEach((at) => exports.free(at));
     }
   }
+}
+
+/** The shortest decimal that is read as the same float. */
+function shortest(value) {
+  let digits = 1;
+  while (Math.fround(Number(value.toPrecision(digits))) !== value) digits += 1;
+  return String(Number(value.toPrecision(digits)));
 }
 
 /** The files that answers need, as the manifest has them. */
@@ -284,8 +286,4 @@ async function compile(given) {
   if (typeof Response === "undefined" || !(given instanceof Response)) return WebAssembly.compile(given);
   if (!given.ok) throw new Error(`${given.url}: the server answers ${given.status} ${given.statusText}`.trim());
   return WebAssembly.compile(await given.arrayBuffer());
-}
-
-function stop(code) {
-  throw new Error(`the library has stopped with ${code}`);
 }

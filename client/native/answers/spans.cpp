@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../base/sorting.h"
+
 namespace mvprune::answers {
 namespace {
 
@@ -17,7 +19,7 @@ std::vector<int64_t> largest(const Encoding& window, const float* logits) {
   }
   // NaN is the smallest: an order needs that it equals itself.
   const auto value = [&](int64_t i) { return std::isnan(logits[2 * i]) ? -INFINITY : logits[2 * i]; };
-  std::stable_sort(found.begin(), found.end(), [&](int64_t a, int64_t b) { return value(a) > value(b); });
+  sort_stably(found, [&](int64_t a, int64_t b) { return value(a) > value(b); });
   found.resize(std::min(found.size(), kCandidates));
   return found;
 }

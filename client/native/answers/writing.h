@@ -1,13 +1,12 @@
 // JSON that is written piece by piece.
 #pragma once
 
-#include <charconv>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 
+#include "../base/numbers.h"
 #include "../base/utf8.h"
 
 namespace mvprune::answers {
@@ -28,9 +27,7 @@ class Writing {
       const uint32_t code = read.value_or(0xFFFD);
       if (code == '"' || code == '\\') text_ += '\\';
       if (code < 0x20) {
-        char escaped[8];
-        std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(code));
-        text_ += escaped;
+        ((text_ += "\\u00") += code < 0x10 ? '0' : '1') += "0123456789abcdef"[code % 16];
       } else {
         utf8_append(text_, code);
       }
@@ -47,17 +44,10 @@ class Writing {
   Writing& number(float value) {
     if (!std::isfinite(value)) return null();
     comma();
-    char digits[32];
-#if defined(__cpp_lib_to_chars)
-    const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-    std::string_view written(digits, static_cast<size_t>(end - digits));
-#else
-    const int count = std::snprintf(digits, sizeof digits, "%.9g", static_cast<double>(value));
-    std::string_view written(digits, static_cast<size_t>(count));
-#endif
+    const std::string written = written_number(value);
     text_ += written;
     // A number with a fraction stays one for those who read it.
-    if (written.find_first_of(".e") == std::string_view::npos) text_ += ".0";
+    if (written.find_first_of(".e") == std::string::npos) text_ += ".0";
     return *this;
   }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <cstdlib>
 
+#include "numbers.h"
+#include "sorting.h"
 #include "utf8.h"
 
 namespace mvprune {
@@ -13,16 +13,6 @@ namespace {
 constexpr int kMostLevels = 100;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-// The text is a number of JSON. Whatever the locale.
-bool to_double(const std::string& text, double& value) {
-#if defined(__cpp_lib_to_chars)
-  const auto done = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (done.ec == std::errc()) return true;
-#endif
-  value = std::strtod(text.c_str(), nullptr);  // also of numbers too small for from_chars
-  return std::isfinite(value);
-}
 
 }  // namespace
 
@@ -109,7 +99,7 @@ class JsonReader {
     std::vector<std::string_view> names(members.size());
     std::transform(members.begin(), members.end(), names.begin(),
                    [](const JsonMember& one) { return std::string_view(one.name); });
-    std::sort(names.begin(), names.end());
+    sort_stably(names, [](std::string_view a, std::string_view b) { return a < b; });
     return std::adjacent_find(names.begin(), names.end()) == names.end();
   }
 
@@ -198,7 +188,7 @@ class JsonReader {
       return true;
     }
     double value;
-    if (!to_double(text, value)) return fail("a number is too large");
+    if (!read_number(text, value)) return fail("a number is too large");
     json.value_ = value;
     return true;
   }

@@ -10,7 +10,15 @@ namespace mvprune {
 // Whose fault it is.
 enum class Code { kInvalid, kUnsupported, kUnreadable, kArgument, kTooLong, kMemory };
 
+// Its functions are not inline: there are hundreds of places that make, copy and drop one, and none is fast.
 struct Error {
+  Error();
+  Error(std::string text, Code code = Code::kInvalid);
+  Error(const Error& other);
+  Error(Error&& other) noexcept;
+  Error& operator=(Error other) noexcept;
+  ~Error();
+
   std::string text;  // what is wrong, for a person
   Code code = Code::kInvalid;
 };

@@ -109,6 +109,11 @@ void feed_forward(const Product& up, const Product& down, const float* x, Tokens
 
 }  // namespace
 
+#if defined(__wasm__)
+// A page does not train, and computes whole layers.
+extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, kByteVectors, scratch, linear, nullptr, nullptr, layer_scratch, embed, enter, leave, project, finish, nullptr, nullptr, nullptr, nullptr};
+#else
 extern const Isa MVPRUNE_ISA = {kName, kLanes, kVectors, kByteVectors, scratch, linear, sample, feed_forward, layer_scratch, embed, enter, leave, project, finish, share_gradient, mask_weights<float>, mask_weights<uint16_t>, select_above};
+#endif
 
 }  // namespace mvprune

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../base/sorting.h"
 #include "rounding.h"
 
 namespace mvprune {
@@ -33,7 +34,7 @@ void LaidOut::lay_out(int64_t rows, int64_t columns, int64_t block, const std::v
     for (int64_t left = 0; left < across; ++left) {
       runs.clear();
       for (int64_t row = top; row < std::min(rows, top + kBand); ++row) runs.push_back(row * across + left);
-      std::stable_sort(runs.begin(), runs.end(), [&](int64_t a, int64_t b) { return size(a) > size(b); });
+      sort_stably(runs, [&](int64_t a, int64_t b) { return size(a) > size(b); });
       for (const int64_t run : runs) {
         order_.push_back(static_cast<uint8_t>(run / across % kBand));
         for (int64_t i = ends[at(run)]; i < ends[at(run + 1)]; ++i) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "../base/sorting.h"
 #include "../base/utf8.h"
 #include "artifact.h"
 
@@ -193,9 +194,10 @@ Result<Weights> Weights::open(Bytes file) {
     weights.plain_.emplace(member.name, std::move(*entry));
   }
   // The entries fill the data without gaps or overlaps.
-  std::vector<std::pair<uint64_t, uint64_t>> spans;
+  using Span = std::pair<uint64_t, uint64_t>;
+  std::vector<Span> spans;
   for (const auto& [name, entry] : weights.plain_) spans.emplace_back(entry.begin, entry.end);
-  std::sort(spans.begin(), spans.end());
+  sort_stably(spans, [](const Span& a, const Span& b) { return a < b; });
   uint64_t end = 0;
   for (const auto& [begin, next] : spans) {
     if (begin != end) return wrong("the data of a tensor must start where the one before ends");

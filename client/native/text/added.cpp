@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../base/sorting.h"
 #include "normalizers.h"
 
 namespace mvprune {
@@ -24,8 +25,7 @@ Result<AddedTokens> AddedTokens::read(const Json& json, const std::function<void
     if (token.normalized) normalize(token.content);
     tokens.all_.push_back(std::move(token));
   }
-  std::stable_sort(tokens.all_.begin(), tokens.all_.end(),
-                   [](const AddedToken& a, const AddedToken& b) { return a.content.size() > b.content.size(); });
+  sort_stably(tokens.all_, [](const AddedToken& a, const AddedToken& b) { return a.content.size() > b.content.size(); });
   return tokens;
 }
 

@@ -10,7 +10,7 @@ namespace {
 enum Kind { kOther, kBreak, kPrepend, kPicture, kConsonant, kExtend, kSpacing, kLinker, kJoiner, kNonJoiner };
 
 Kind kind_of(uint32_t code) {
-  static const Runs runs(kClusterLengths, kClusterValues);
+  static const Runs runs(kClusters);
   return static_cast<Kind>(runs.of(code));
 }
 

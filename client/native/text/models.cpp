@@ -5,6 +5,7 @@
 #include <queue>
 #include <unordered_map>
 
+#include "../base/sorting.h"
 #include "../base/utf8.h"
 #include "normalizers.h"
 
@@ -306,7 +307,7 @@ bool read_vocabulary(const Json& json, Vocabulary& vocabulary) {
 }  // namespace
 
 bool Vocabulary::sort() {
-  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.text < b.text; });
+  sort_stably(entries_, [](const Entry& a, const Entry& b) { return a.text < b.text; });
   return std::adjacent_find(entries_.begin(), entries_.end(),
                             [](const Entry& a, const Entry& b) { return a.text == b.text; }) == entries_.end();
 }

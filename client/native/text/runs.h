@@ -6,17 +6,19 @@
 #include <cstdint>
 #include <vector>
 
+#include "packed.h"
+
 namespace mvprune {
 
-// Stored are the runs' lengths, which compress well where a page loads them; looked up are their first characters.
+// Stored are the number of the runs, the length of each but the last, and their values; looked up are their first
+// characters.
 class Runs {
  public:
-  template <size_t N>
-  Runs(const uint16_t (&lengths)[N], const uint8_t (&values)[N + 1]) {
-    runs_.reserve(N + 1);
-    uint32_t first = 0;
-    for (size_t i = 0; i < N; first += lengths[i++]) runs_.push_back(first << 8 | values[i]);
-    runs_.push_back(first << 8 | values[N]);
+  explicit Runs(const uint8_t* table) {
+    Packed packed(table);
+    runs_.resize(packed.next());
+    for (size_t i = 1; i < runs_.size(); ++i) runs_[i] = runs_[i - 1] + (packed.next() << 8);
+    for (uint32_t& run : runs_) run |= packed.next();
   }
 
   // The value of a character.

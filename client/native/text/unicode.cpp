@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "../base/sorting.h"
 #include "runs.h"
 #include "unicode_data.h"
 
@@ -15,17 +16,47 @@ constexpr uint32_t kHangul = 0xAC00, kHangulCount = 11172, kLead = 0x1100, kVowe
 
 int class_of(uint32_t code) {
   if (code < 0x300) return 0;
-  static const Runs runs(kCombiningLengths, kCombiningValues);
+  static const Runs runs(kCombining);
   return static_cast<int>(runs.of(code));
 }
 
-template <size_t N, typename Emit>
-bool look_up(const uint32_t (&codes)[N], const uint16_t* starts, const uint32_t* parts, uint32_t code, Emit emit) {
-  const uint32_t* const found = std::lower_bound(codes, codes + N, code);
-  if (found == codes + N || *found != code) return false;
-  for (size_t i = starts[found - codes]; i < starts[found - codes + 1]; ++i) emit(parts[i]);
-  return true;
-}
+// What characters become. They are in order, and each has the parts from its start to the next one's.
+class Decompositions {
+ public:
+  explicit Decompositions(const uint8_t* table) {
+    Packed packed(table);
+    codes_.resize(packed.next());
+    starts_.resize(codes_.size() + 1);
+    uint32_t code = 0, longest = 0;
+    for (uint32_t& one : codes_) one = code += packed.next();
+    for (size_t i = 0; i < codes_.size(); ++i) {
+      const uint32_t length = packed.next();
+      starts_[i + 1] = static_cast<uint16_t>(starts_[i] + length);
+      longest = std::max(longest, length);
+    }
+    parts_.resize(starts_.back());
+    for (uint32_t place = 0; place < longest; ++place) {
+      int32_t part = 0;
+      for (size_t i = 0; i < codes_.size(); ++i) {
+        const size_t at = starts_[i] + place;
+        if (at < starts_[i + 1]) parts_[at] = static_cast<uint32_t>(part += packed.next_signed());
+      }
+    }
+  }
+
+  template <typename Emit>
+  bool look_up(uint32_t code, Emit emit) const {
+    const auto found = std::lower_bound(codes_.begin(), codes_.end(), code);
+    if (found == codes_.end() || *found != code) return false;
+    const size_t place = static_cast<size_t>(found - codes_.begin());
+    for (size_t i = starts_[place]; i < starts_[place + 1]; ++i) emit(parts_[i]);
+    return true;
+  }
+
+ private:
+  std::vector<uint32_t> codes_, parts_;
+  std::vector<uint16_t> starts_;
+};
 
 template <typename Emit>
 void decompose_one(uint32_t code, bool compatible, Emit emit) {
@@ -37,8 +68,32 @@ void decompose_one(uint32_t code, bool compatible, Emit emit) {
     if (place % 28) emit(kTail + place % 28);
     return;
   }
-  if (compatible && look_up(kCompatible, kCompatibleStarts, kCompatibleParts, code, emit)) return;
-  if (!look_up(kCanonical, kCanonicalStarts, kCanonicalParts, code, emit)) emit(code);
+  if (compatible) {
+    static const Decompositions others(kCompatible);
+    if (others.look_up(code, emit)) return;
+  }
+  static const Decompositions all(kCanonical);
+  if (!all.look_up(code, emit)) emit(code);
+}
+
+// Pairs that compose, in order.
+struct Pair {
+  uint32_t first, second, composed;
+
+  bool operator<(const Pair& other) const { return first < other.first || (first == other.first && second < other.second); }
+};
+
+const std::vector<Pair>& pairs() {
+  static const std::vector<Pair> pairs = [] {
+    Packed packed(kComposed);
+    std::vector<Pair> all(packed.next());
+    uint32_t first = 0, composed = 0;
+    for (Pair& pair : all) pair.first = first += packed.next();
+    for (Pair& pair : all) pair.second = packed.next();
+    for (Pair& pair : all) pair.composed = composed += static_cast<uint32_t>(packed.next_signed());
+    return all;
+  }();
+  return pairs;
 }
 
 // 0: the two do not compose.
@@ -47,18 +102,40 @@ uint32_t composed(uint32_t first, uint32_t second) {
   if (first - kHangul < kHangulCount && (first - kHangul) % 28 == 0 && second - kTail - 1 < 27) {
     return first + second - kTail;
   }
-  size_t low = 0, high = sizeof kComposed / sizeof *kComposed / 3;
-  while (low < high) {
-    const size_t middle = (low + high) / 2;
-    const uint32_t* const row = kComposed + 3 * middle;
-    if (row[0] == first && row[1] == second) return row[2];
-    if (row[0] < first || (row[0] == first && row[1] < second)) {
-      low = middle + 1;
-    } else {
-      high = middle;
+  const Pair wanted{first, second, 0};
+  const auto found = std::lower_bound(pairs().begin(), pairs().end(), wanted);
+  return found == pairs().end() || wanted < *found ? 0 : found->composed;
+}
+
+// Capital letters with one distance to the small ones: all from the first to the last, or every second one.
+struct Capitals {
+  uint32_t first, last, step, distance;
+};
+
+const std::vector<Capitals>& capitals() {
+  static const std::vector<Capitals> runs = [] {
+    Packed packed(kLower);
+    std::vector<Capitals> all(packed.next());
+    for (Capitals& run : all) run.first = packed.next();
+    uint32_t last = 0;
+    for (Capitals& run : all) {
+      const uint32_t count = packed.next();
+      run.first += last;
+      run.step = 1 + count % 2;
+      run.last = last = run.first + count / 2 * run.step;
     }
-  }
-  return 0;
+    for (Capitals& run : all) run.distance = static_cast<uint32_t>(packed.next_signed());
+    return all;
+  }();
+  return runs;
+}
+
+uint32_t small(uint32_t code) {
+  const auto past = [](uint32_t wanted, const Capitals& run) { return wanted < run.first; };
+  const auto after = std::upper_bound(capitals().begin(), capitals().end(), code, past);
+  if (after == capitals().begin()) return code;
+  const Capitals& run = after[-1];
+  return code > run.last || (code - run.first) % run.step ? code : code + run.distance;
 }
 
 // Whether no character has another form.
@@ -71,8 +148,7 @@ std::vector<Change> decomposed(const Chars& text, bool compatible) {
   changes.reserve(text.size() + 16);
   size_t ordered = 0;  // from here on are combining characters
   const auto order = [&] {
-    std::stable_sort(changes.begin() + static_cast<std::ptrdiff_t>(ordered), changes.end(),
-                     [](const Change& a, const Change& b) { return class_of(a.code) < class_of(b.code); });
+    sort_stably(changes, [](const Change& a, const Change& b) { return class_of(a.code) < class_of(b.code); }, ordered);
   };
   for (const Char& one : text) {
     int change = 0;
@@ -104,26 +180,11 @@ void rewrite(Chars& text, const std::vector<Change>& changes) {
 }
 
 uint32_t flags_of(uint32_t code) {
-  static const Runs runs(kFlagsLengths, kFlagsValues);
+  static const Runs runs(kFlags);
   return runs.of(code);
 }
 
 void lower(Chars& text) {
-  const auto small = [](uint32_t code) -> uint32_t {
-    size_t low = 0, high = sizeof kLower / sizeof *kLower / 4;
-    while (low < high) {
-      const size_t middle = (low + high) / 2;
-      const int32_t *const run = kLower + 4 * middle, wanted = static_cast<int32_t>(code);
-      if (wanted < run[0]) {
-        high = middle;
-      } else if (wanted > run[1]) {
-        low = middle + 1;
-      } else {
-        return (wanted - run[0]) % run[2] ? code : static_cast<uint32_t>(wanted + run[3]);
-      }
-    }
-    return code;
-  };
   Chars to;
   to.reserve(text.size());
   for (const Char& one : text) {

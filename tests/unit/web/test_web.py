@@ -6,26 +6,31 @@ import gzip
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
-from queue import Queue
-from threading import Thread
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.e2e.documents.blocks import ROOT, blocks_of
 from tests.unit.web.conftest import program
+from tests.unit.web.pages import BROWSERS, posted, served
 
 from mvprune import load
 from mvprune_core.prediction import Predictor
+from native import build
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 Artifact = Callable[[str], Path]
 HERE = Path(__file__).parent
 TEXTS = ["good film .", "The capital, of france_is paris?? 日本 x²", "good film . " * 60, "bad"]
+POSTS_WHAT_IS_LOGGED = """<script>
+  const logged = [];
+  console.log = (value) => {
+    logged.push(value);
+    if (typeof value === "object") fetch("found", { method: "POST", body: JSON.stringify(logged) });
+  };
+</script>"""
 INPUTS: dict[str, list[dict[str, str]]] = {
     "sst2": [{"text": text} for text in TEXTS],
     "multi-label-classification": [{"text": text} for text in TEXTS],
@@ -33,33 +38,6 @@ INPUTS: dict[str, list[dict[str, str]]] = {
     "squad": [{"question": "what is it ?", "context": text} for text in TEXTS],
     "reranking": [{"query": "what is it ?", "document": text} for text in TEXTS],
 }
-
-
-class _Handler(SimpleHTTPRequestHandler):
-    """Serves a folder, and keeps what a page posts."""
-
-    def __init__(self, *args: Any, found: Queue[Any], **named: Any) -> None:
-        self._found = found
-        super().__init__(*args, **named)
-
-    def do_POST(self) -> None:
-        self._found.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None: ...
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[tuple[str, Queue[Any]]]:
-    found: Queue[Any] = Queue()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=str(folder), found=found))
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", found
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def ask(package: Path, request: dict[str, Any]) -> dict[str, Any]:
@@ -126,27 +104,44 @@ def test_what_is_wrong_is_an_error_with_a_text(package: Path, artifact: Artifact
 
 
 def test_a_browser_answers_in_a_page_and_in_a_worker(package: Path, artifact: Artifact, tmp_path: Path) -> None:
-    browser = program("chromium", "chromium-browser", "google-chrome")
+    browser = program(*BROWSERS)
     root = tmp_path / "site"
     root.mkdir()
     shutil.copy(HERE / "page.html", root / "index.html")
     shutil.copytree(package, root / "package")
     shutil.copytree(artifact("sst2"), root / "artifact")
-    with served(root) as (url, found):
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        command = [browser, *options, f"--user-data-dir={tmp_path / 'profile'}", "--remote-debugging-port=0", f"{url}/"]
-        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            told = found.get(timeout=120)
-        finally:
-            running.terminate()
-            running.wait(timeout=30)
+    told = posted(browser, root, tmp_path / "profile", seconds=120)
     expected = Predictor.open(artifact("sst2"), runtime="sparse").predict([{"text": "good film ."}])[0]
     assert close(told.get("here"), expected), told
     assert close(told.get("worker"), expected), told
 
 
+def test_the_page_of_the_documents_answers(package: Path, artifact: Artifact, tmp_path: Path) -> None:
+    browser = program(*BROWSERS)
+    (page,) = (block.text for block in blocks_of(ROOT / "docs" / "web.md") if block.language == "html")
+    root = tmp_path / "site"
+    shutil.copytree(package, root / "node_modules" / "mvprune")
+    shutil.copytree(artifact("sst2"), root / "out")
+    (root / "index.html").write_text(f"<!doctype html>{POSTS_WHAT_IS_LOGGED}{page}")
+    *progress, answer = posted(browser, root, tmp_path / "profile", seconds=120)
+    assert progress[-1] == 1
+    assert answer.keys() == {"label", "score", "scores"}
+
+
+def test_the_program_of_the_package_answers(package: Path, artifact: Artifact, tmp_path: Path) -> None:
+    program_text = next(block.text for block in blocks_of(build.WEB / "README.md") if block.language == "js")
+    placed = program_text.replace('"mvprune"', json.dumps(str(package / "mvprune.js")))
+    placed = placed.replace("https://example.org/out", str(artifact("sst2")))
+    file = tmp_path / "program.mjs"
+    file.write_text(placed.replace("await model.predict", "export const answers = await model.predict"))
+    ask_it = f"const {{ answers }} = await import({json.dumps(str(file))}); console.log(JSON.stringify(answers));"
+    command = [program("node"), "--input-type=module", "-e", ask_it]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert [answer.keys() for answer in json.loads(done.stdout)] == [{"label", "score", "scores"}]
+
+
 def test_a_page_loads_little(package: Path) -> None:
     sizes = {path.name: len(gzip.compress(path.read_bytes())) for path in package.iterdir()}
     for name in ("mvprune.wasm", "mvprune-relaxed.wasm"):
-        assert sizes[name] + sizes["mvprune.js"] < 230_000
+        assert sizes[name] + sizes["mvprune.js"] < 150_000
