@@ -149,6 +149,10 @@ bench-encode: setup ## an embedder's artifact beside sentence-transformers' own 
 bench-infer: setup ## from the start of a process to its first answers, beside torch and ONNX Runtime (nothing else should run)
 	$(BIN)/python tests/perf/bench_infer.py $(ARGS)
 
+.PHONY: bench-web
+bench-web: web ## an answer in a page of Chromium, beside transformers.js (needs npm and Chromium; nothing else should run)
+	PYTHONPATH=. $(BIN)/python tests/perf/bench_web.py $(ARGS)
+
 .PHONY: bench-runtime
 bench-runtime: setup ## the sparse runtime beside torch, ONNX Runtime and OpenVINO (ARGS='--json FILE'; nothing else should run)
 	$(BIN)/python tests/perf/bench_runtime.py $(ARGS)

@@ -84,6 +84,7 @@ def write_artifact(
     tokenizer: Any = None,
     coding: Coding = Coding(),  # noqa: B008 (immutable)
     history: History = History(),  # noqa: B008 (immutable)
+    activations: str = "fp32",
 ) -> Path:
     """Stores the model as the service does; returns the folder."""
     names = [name for name, _ in encoder_matrices(model)]
@@ -97,7 +98,7 @@ def write_artifact(
     digest = hashlib.sha256(b"benchmark").hexdigest()
     density = kept / all_weights
     result = ResultInfo(
-        spec={"task": "sst2"},
+        spec={"task": "sst2", "activations": activations},
         model=ModelSource("random", "", digest),
         dataset=DatasetSource("sst2", digest, 0, 0),
         metrics={"eval/accuracy": 0.5},
