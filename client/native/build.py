@@ -41,8 +41,6 @@ _WASM = "wasm32"
 _CALLED = ["open_files", "describe", "predict", "encode", "close", "error_text", "error_free"]
 _CALLED += ["output_text", "output_values", "output_free"]
 _OF_WEB = ("-msimd128", "-std=c++17", "-fvisibility=hidden", "-fno-rtti", "-fno-exceptions")
-# The kernel has its vectors from the source. What a compiler makes of other loops is large, and not faster.
-_KERNEL_OF_WEB = ("-O2", "-fno-unroll-loops", "-fno-vectorize", "-fno-slp-vectorize")
 _WHOLE_OF_WEB = ("-Oz", "-fno-sized-deallocation", "-fno-threadsafe-statics", "-fno-c++-static-destructors")
 _RELAXED = ("-mrelaxed-simd", "-ffp-contract=fast")
 _AVX2 = ("-mavx2", "-mfma")
@@ -138,7 +136,7 @@ def build_web(folder: Path = WEB) -> None:
     """
     target = [*zig(), "-target", f"{_WASM}-wasi"]
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as made:
-        kernel = [[*_KERNEL_OF_WEB, *unit] for unit in _units(_WASM)]
+        kernel = [["-O3", *unit] for unit in _units(_WASM)]
         whole = [[*_WHOLE_OF_WEB, "-c", str(source)] for source in whole_sources(_WASM)]
         units = [*kernel, *whole, *([*_RELAXED, *unit] for unit in kernel)]
         objects = [f"{made}/{index}.o" for index in range(len(units))]

@@ -74,8 +74,7 @@ class Model {
 class Library {
   static async start(source) {
     const library = new Library();
-    const given = await (source ?? own());
-    const module = given instanceof WebAssembly.Module ? given : await compile(given);
+    const module = await (source === undefined ? own() : compile(source));
     const page = {
       read_number: (at, bytes) => Number(decoder.decode(library.#bytes(at).subarray(0, bytes))),
       write_number: (value, at) => encoder.encodeInto(shortest(value), library.#bytes(at)).written,
@@ -273,8 +272,18 @@ const RELAXED = new Uint8Array([
   ...[65, 1, 253, 17, 65, 1, 253, 17, 65, 1, 253, 17, 253, 133, 2, 11],
 ]);
 
-/** The WebAssembly file beside this module that suits the engine. */
-async function own() {
+let compiled;
+
+/** The WebAssembly file beside this module that suits the engine, compiled once for all models of a page. */
+function own() {
+  compiled ??= compile(read()).catch((error) => {
+    compiled = undefined; // the next model tries again
+    throw error;
+  });
+  return compiled;
+}
+
+async function read() {
   const isRelaxed = WebAssembly.validate(RELAXED);
   const url = isRelaxed ? new URL("mvprune-relaxed.wasm", import.meta.url) : new URL("mvprune.wasm", import.meta.url);
   if (url.protocol !== "file:") return fetch(url);
@@ -282,8 +291,12 @@ async function own() {
   return readFile(url);
 }
 
-async function compile(given) {
+async function compile(source) {
+  const given = await source;
+  if (given instanceof WebAssembly.Module) return given;
   if (typeof Response === "undefined" || !(given instanceof Response)) return WebAssembly.compile(given);
   if (!given.ok) throw new Error(`${given.url}: the server answers ${given.status} ${given.statusText}`.trim());
-  return WebAssembly.compile(await given.arrayBuffer());
+  // Browsers keep the optimized code of a stream for the next visit.
+  const isTyped = given.headers.get("Content-Type") === "application/wasm";
+  return isTyped ? WebAssembly.compileStreaming(given) : WebAssembly.compile(await given.arrayBuffer());
 }

@@ -169,6 +169,11 @@ Accumulate accumulate_for(Values kind, int64_t vectors) {
 
 }  // namespace
 
+#if defined(__wasm__)
+// Without a fast instruction no model of a page has quads.
+extern const Dots MVPRUNE_DOTS = {kLanes, kFast, nullptr, kAttend};
+#else
 extern const Dots MVPRUNE_DOTS = {kLanes, kFast, accumulate_for<>, kAttend};
+#endif
 
 }  // namespace mvprune
