@@ -133,7 +133,7 @@ def answered(client: httpx.Client) -> float:
 def test_workers_share_the_requests_and_add_up_what_they_count(artifact: Artifact) -> None:
     with serving(artifact("sst2"), "--workers", "2") as (ready, client, run):
         assert ready["workers"] == 2
-        assert len(processes_of(run)) == 2
+        until(lambda: len(processes_of(run)) == 2)  # it listens before it forks them
         for _ in range(20):
             with httpx.Client(base_url=ready["url"]) as another:  # each may come to another worker
                 another.post("/predict", json={"text": "good film ."}).raise_for_status()
