@@ -212,6 +212,7 @@ async def test_health_and_reflection(service: Service) -> None:
         "mvprune.v1.CatalogService",
         "mvprune.v1.AdminService",
         "mvprune.v1.WebhookService",
+        "mvprune.v1.IssuerService",
         "grpc.health.v1.Health",
     }
     assert await reflection_ends(service.worker_address) is grpc.StatusCode.UNIMPLEMENTED

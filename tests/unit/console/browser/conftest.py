@@ -81,7 +81,7 @@ def world(shared: World) -> World:
     return shared
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright's event loop runs until it ends, and asyncio's tests need their own
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     if CHROMIUM is None:
         pytest.skip("there is no chromium")
