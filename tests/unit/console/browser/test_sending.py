@@ -40,14 +40,14 @@ def test_a_models_folder_goes_on_after_a_lost_connection_and_after_a_reload(worl
         page.route(CHUNK, lose)
         choose_folder(page, folder)
         status = page.get_by_role("status")
-        expect(status.filter(has_text="the connection is lost; it goes on by itself")).to_be_visible(timeout=30_000)
+        expect(status.filter(has_text="the connection is lost; it goes on by itself")).to_be_visible(timeout=120_000)
         page.reload()
         page.unroute(CHUNK)
         expect(status.filter(has_text="The upload of my-model was interrupted at")).to_be_visible()
         again: list[str] = []
         page.on("request", lambda request: again.append(request.url) if CHUNK.search(request.url) else None)
         choose_folder(page, folder)
-        expect(page.get_by_label("model", exact=True)).to_have_value(REFERENCE, timeout=30_000)
+        expect(page.get_by_label("model", exact=True)).to_have_value(REFERENCE, timeout=120_000)
         expect(status.filter(has_text="not sent, as no part of a model: notes.pkl")).to_be_visible()
         assert lost
         assert not set(sent) & set(again)  # what had arrived is not sent again
@@ -61,7 +61,7 @@ def test_a_models_folder_goes_on_after_a_lost_connection_and_after_a_reload(worl
         page.route(CHUNK, fail)
         (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nnew\nwords\n")
         choose_folder(page, folder)
-        expect(page.get_by_label("model", exact=True)).to_have_value(REFERENCE, timeout=30_000)
+        expect(page.get_by_label("model", exact=True)).to_have_value(REFERENCE, timeout=120_000)
         assert not fails
     names = {one.display_name for one in world.client.uploads() if one.kind == "model" and one.state == "READY"}
     assert "my-model" in names
@@ -79,7 +79,7 @@ def test_a_file_that_changes_while_it_is_sent_is_refused(world: World, tmp_path:
     with world.page("/projects/default/submit") as page:
         page.route(re.compile("/uploads/begin"), change)
         choose_folder(page, folder)
-        expect(page.locator(".problem", has_text="not sent: ")).to_be_visible(timeout=30_000)
+        expect(page.locator(".problem", has_text="not sent: ")).to_be_visible(timeout=120_000)
         expect(page.get_by_label("model", exact=True)).to_have_value("")
         page.reload()
         page.get_by_role("button", name="Forget it").click()
