@@ -29,7 +29,7 @@ def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the compiler has no address sanitizer")
     folder = tmp_path_factory.mktemp("sanitized")
     build.build(folder / "kernel.so", SANITIZE, whole=folder / build.WHOLE.name)
-    sources = [Path(__file__).with_name("fuzz.cpp"), NATIVE / "library" / "source.cpp"]
+    sources = [Path(__file__).with_name("fuzz.cpp"), NATIVE / "library" / "source.cpp", NATIVE / "base" / "result.cpp"]
     flags = ("-std=c++17", *SANITIZE, f"-I{ROOT}", f"-I{folder}", f"-Wl,-rpath,{folder}")
     command = [*compiler(), *flags, *map(str, sources), str(folder / build.WHOLE.name), "-o", str(folder / "fuzz")]
     subprocess.run(command, check=True)
