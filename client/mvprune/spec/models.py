@@ -97,7 +97,7 @@ class Training:
             measures on the worker, and takes bf16 if it is clearly faster and the gradients agree.
         train_embeddings: train the embeddings too, in place of freezing them.
         dropout: use the dropout of the model's config.
-        compile: use torch.compile.
+        compile: use torch.compile, but not in the steps in which layers round (activations int8).
         gradient_checkpointing: recompute activations in the backward pass: less memory, more time.
         deterministic: raise on nondeterministic operations.
         evaluate_every: steps between evaluations.

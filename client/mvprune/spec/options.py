@@ -310,7 +310,7 @@ class TrainingOptions(TypedDict, total=False):
             measures on the worker, and takes bf16 if it is clearly faster and the gradients agree; default: auto.
         train_embeddings: train the embeddings too, in place of freezing them; default: no.
         dropout: use the dropout of the model's config; default: no.
-        compile: use torch.compile; default: no.
+        compile: use torch.compile, but not in the steps in which layers round (activations int8); default: no.
         gradient_checkpointing: recompute activations in the backward pass: less memory, more time; default: no.
         deterministic: raise on nondeterministic operations; default: no.
         evaluate_every: steps between evaluations; from 1 to 10,000,000; default: evaluate only at the end.
