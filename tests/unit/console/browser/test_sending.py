@@ -87,6 +87,14 @@ def test_a_file_that_changes_while_it_is_sent_is_refused(world: World, tmp_path:
         expect(page.get_by_role("status").filter(has_text="was interrupted")).to_have_count(0)
 
 
+def test_who_is_logged_out_meanwhile_is_told(world: World, tmp_path: Path) -> None:
+    folder = write_bert(tmp_path / "late")
+    with world.page("/projects/default/submit") as page:
+        page.context.clear_cookies()
+        choose_folder(page, folder)
+        expect(page.locator(".problem", has_text="not sent: log in first")).to_be_visible(timeout=120_000)
+
+
 def test_what_is_dropped_is_sent_and_a_wrong_choice_is_said(world: World, tmp_path: Path) -> None:
     folder = write_bert(tmp_path / "dropped")
     with world.page("/projects/default/submit") as page:
