@@ -174,7 +174,7 @@ async def test_github_is_asked_once_for_many_calls(
 async def test_a_stream_outlives_its_token(
     service: Service, issuer: Issuer, environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    github = GitHub(issuer, environment, lasts=-27)  # which the server takes for three seconds more
+    github = GitHub(issuer, environment, lasts=-22)  # which the server takes for eight seconds more
     data = Data.write(tmp_path)
     async with AsyncClient(service.address, project="search") as client:
         job = await client.submit(
@@ -190,7 +190,7 @@ async def test_a_stream_outlives_its_token(
         await until_true(lambda: github.issued >= 3)  # for submit, the watch, and the watch again
         await client.cancel(job.id)
         assert await asyncio.wait_for(watching, PATIENCE) == "CANCELLED"
-    async with AsyncClient(service.address, project="search", token=issuer.token(exp=int(time.time() - 27))) as client:
+    async with AsyncClient(service.address, project="search", token=issuer.token(exp=int(time.time() - 22))) as client:
         again = await client.retry(job.id)
         with pytest.raises(NotAuthorised, match="has expired"):
             await asyncio.wait_for(_last(client, again.id), PATIENCE)

@@ -21,7 +21,7 @@ from mcp.types import CallToolResult, TextContent
 from mvprune import Client as Service
 
 from ..conftest import Tiny, server_path
-from ..waiting import until
+from ..waiting import until, until_seen
 from .servers import Server
 
 ROOT = Path(__file__).parents[2]
@@ -167,8 +167,8 @@ async def test_it_reads_only_without_allow_changes(server: Server, sent: dict[st
         assert {one["name"] for one in (await _called(client, "list_models", text="tiny"))["models"]} == {"tiny-bert"}
         assert "movement" in {one["name"] for one in (await _called(client, "list_methods"))["methods"]}
         assert {"sst2"} <= {one["name"] for one in (await _called(client, "list_tasks"))["tasks"]}
-        queue = await _called(client, "show_queue")
-        assert (queue["waiting"], queue["problems"]) == ([], {})
+        queue = await until_seen(lambda: _called(client, "show_queue"), lambda seen: seen["problems"] == {})
+        assert queue["waiting"] == []
         assert queue["free"].endswith("GPUs")
 
 

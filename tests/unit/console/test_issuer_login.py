@@ -231,9 +231,13 @@ async def test_a_session_outlives_its_tokens_while_the_issuer_renews_them(world:
 
 
 async def test_a_session_ends_with_its_last_token(world: World) -> None:
-    world.accounts.claims["exp"] = int(time.time()) - 28  # which the server takes for two seconds more
-    browser = world.browser()
-    assert (await browser.get(await world.begun(browser))).status_code == 303
+    async def logged_in() -> httpx.AsyncClient | None:
+        world.accounts.claims["exp"] = int(time.time()) - 28  # which the server takes for two seconds more
+        browser = world.browser()
+        return browser if (await browser.get(await world.begun(browser))).status_code == 303 else None
+
+    browser = await until_seen(logged_in, bool)
+    assert browser
     answer = await until_seen(lambda: browser.get("/projects/search/jobs"), lambda seen: seen.status_code == 303)
     assert answer.headers["location"] == "/login?next=%2Fprojects%2Fsearch%2Fjobs"
     assert (await browser.get("/projects/search/jobs")).status_code == 303

@@ -179,6 +179,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.running, self.ended = threading.Semaphore(0), threading.Semaphore(0)
+        self.over = threading.Event()  # the time of every text
 
     def predict(self, inputs: Any) -> list[dict[str, Any]]:
         raise NotImplementedError
@@ -193,7 +194,7 @@ class Slow:
             hear(Piece("", 0))
         self.running.release()
         tokens, last = 0, time.monotonic() + wanted.seconds
-        while not is_stopped() and time.monotonic() < last and wanted.prompt != "short":
+        while not (is_stopped() or self.over.is_set()) and time.monotonic() < last and wanted.prompt != "short":
             if str(wanted.prompt).startswith("break") and tokens == 3:
                 raise RuntimeError("secret")
             if wanted.prompt != "break at once":
@@ -261,7 +262,7 @@ def test_a_client_that_hangs_up_while_it_waits_is_dropped(endpoint: Endpoint) ->
 
 
 def test_others_wait_up_to_a_limit_and_health_answers(endpoint: Endpoint) -> None:
-    model, client = slow(endpoint, max_generations=2, max_waiting=1, generation_seconds=1.0)
+    model, client = slow(endpoint, max_generations=2, max_waiting=1)
     with ThreadPoolExecutor(3) as callers:
         running = [callers.submit(client.post, "/generate", json={"inputs": "a"}) for _ in range(2)]
         for _ in range(2):
@@ -271,6 +272,7 @@ def test_others_wait_up_to_a_limit_and_health_answers(endpoint: Endpoint) -> Non
             assert health["running"] == 2
         refused = client.post("/generate", json={"inputs": "a"})
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        model.over.set()
         answers = [one.result().json() for one in running]
         assert waiting.result().json()["generated_tokens"] == 0
     assert [answer["finish_reason"] for answer in answers] == ["time", "time"]

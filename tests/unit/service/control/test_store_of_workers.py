@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.unit.service.conftest import Jobs
 from tests.unit.service.plane import Plane, claim
+from tests.waiting import until_seen
 
 from mvprune_service.api.status import StatusReporter
 from mvprune_service.db import leases
@@ -14,9 +15,13 @@ from mvprune_service.observability.probes import Problems
 
 
 async def problem(plane: Plane) -> str:
-    """What a server that has just started says."""
-    reporter = StatusReporter(plane.db, plane.store, plane.executor, Problems(), lambda: 0, plane.clock)
-    return (await reporter.status()).problems.get("store of workers", "")
+    """What a server that has just started says. A database that answers late is a problem too: it is asked again."""
+
+    async def look() -> str:
+        reporter = StatusReporter(plane.db, plane.store, plane.executor, Problems(), lambda: 0, plane.clock)
+        return (await reporter.status()).problems.get("store of workers", "")
+
+    return await until_seen(look, lambda seen: not seen.startswith("TimeoutError"))
 
 
 async def test_workers_that_cannot_use_the_store_are_a_problem_for_an_hour(plane: Plane, jobs: Jobs) -> None:
