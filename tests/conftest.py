@@ -41,7 +41,7 @@ def pytest_collection() -> Generator[None, object, object]:
     """Tests and the libraries that they import stay until the end: the garbage collector need not visit them."""
     with without_collection():
         collected = yield
-    gc.freeze()
+        gc.freeze()
     return collected
 
 

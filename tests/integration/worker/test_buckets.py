@@ -97,6 +97,7 @@ def test_a_teacher_that_is_a_delta_finds_its_base_in_a_bucket(
     assert base_of(folders.output) == [], "it is no delta"
 
 
+@pytest.mark.slow
 def test_only_what_a_model_needs_is_fetched_and_only_once(tiny: Any, bucket: str, folders: Folders) -> None:
     model = Input(f"{bucket}/model", Kind.MODEL)
     fetch(model, bucket, folders)
@@ -116,6 +117,7 @@ def test_only_what_a_model_needs_is_fetched_and_only_once(tiny: Any, bucket: str
     assert (found / "config.json").read_bytes() == b"{}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reference", "kind", "said"),
     [
@@ -134,6 +136,7 @@ def test_what_is_not_there_is_the_users_mistake(
     assert caught.value.reason == failure
 
 
+@pytest.mark.slow
 def test_what_a_killed_worker_was_fetching_is_removed(bucket: str, folders: Folders) -> None:
     with aside(folders.cache / "buckets" / "killed") as killed:
         half = killed.with_name("half")

@@ -54,6 +54,7 @@ def test_a_trainer_that_stops_as_it_was_told_to_is_cancelled(worker: Any) -> Non
     worker.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_killed_supervisor_takes_its_trainer_along(worker: Any) -> None:
     worker.start("stubborn")
     worker.told("working")

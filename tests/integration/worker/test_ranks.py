@@ -72,6 +72,7 @@ def test_ranks_end_together(worker: Any, tiny: Any, number: signal.Signals) -> N
     worker.assert_clean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", ["trainer", "child"])
 def test_a_rank_that_is_stopped_ends_the_attempt(worker: Any, stopped: str) -> None:
     """The others would wait for it until torch gives up; a trainer of one rank for ever."""

@@ -58,6 +58,7 @@ def test_the_trainer_sees_no_credentials_and_its_share_of_cpus(worker: Any, monk
     assert Path(environment["TMPDIR"]).is_relative_to(worker.scratch)
 
 
+@pytest.mark.slow
 def test_every_byte_of_output_is_shipped_once(worker: Any) -> None:
     """Also where answers are lost after the server has acted, and where it has bytes of an earlier claim."""
     worker.service.log_offset = 1000
@@ -131,6 +132,7 @@ def behind_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.slow
 def test_a_call_without_an_answer_is_made_again_on_a_new_connection(worker: Any) -> None:
     peers: list[str] = []
     release = threading.Event()
@@ -149,6 +151,7 @@ def test_a_call_without_an_answer_is_made_again_on_a_new_connection(worker: Any)
     assert peers[1] != peers[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "INTERNAL"])
 def test_what_a_server_in_trouble_answers_stops_nobody(worker: Any, code: str) -> None:
     worker.service.checkpoint_interval = 0.01
@@ -163,6 +166,7 @@ def test_what_a_server_in_trouble_answers_stops_nobody(worker: Any, code: str) -
     assert worker.service.outcomes[-1].manifest_sha256 == worker.marker()
 
 
+@pytest.mark.slow
 def test_a_log_that_is_sent_too_fast_waits_and_stays_in_order(worker: Any) -> None:
     """The server takes a chunk, refuses two, takes the next, and so on."""
     turn = iter(range(10**6))
@@ -249,6 +253,7 @@ def test_a_supervisor_that_wakes_up_after_its_lease_is_gone_publishes_nothing(wo
     worker.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_lease_that_is_lost_while_the_store_is_away(worker: Any) -> None:
     worker.lock_out()
     worker.go()
@@ -260,6 +265,7 @@ def test_a_lease_that_is_lost_while_the_store_is_away(worker: Any) -> None:
     worker.assert_clean()
 
 
+@pytest.mark.slow
 def test_work_goes_on_while_the_server_is_away(worker: Any) -> None:
     worker.start()
     worker.told("working")
@@ -281,6 +287,7 @@ def test_publishing_does_not_wait_for_the_trainer_to_end(worker: Any) -> None:
     worker.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_published_result_needs_no_report(worker: Any) -> None:
     worker.start(flush=0.2, complete=0.5)
     worker.told("working")

@@ -106,6 +106,7 @@ def test_the_outcome_is_reported_where_the_lost_chunks_cannot_be(
     assert worker.log_has("the missing parts could not be reported")
 
 
+@pytest.mark.slow
 def test_uploads_are_waited_for_while_the_store_is_away(worker: Any, tiny: Tiny) -> None:
     send(worker, tiny)
     give_back = worker.lock_out()
@@ -132,6 +133,7 @@ def test_the_base_of_a_teacher_that_is_a_delta_must_still_be_there(worker: Any, 
     assert outcome.failure.message == f"{reference} is not on the server any more; send it again, and submit again"
 
 
+@pytest.mark.slow
 def test_a_teacher_that_is_a_delta_finds_the_base_that_a_client_sent(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,6 +180,7 @@ def test_who_waits_takes_over_from_one_that_is_killed(published: Published) -> N
     published.check()
 
 
+@pytest.mark.slow
 def test_interrupted_it_ends_at_once_and_goes_on_later(published: Published) -> None:
     process = published.start()
     assert process.stdout is not None
@@ -192,6 +193,7 @@ def test_interrupted_it_ends_at_once_and_goes_on_later(published: Published) -> 
     published.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("publisher", ["folder"], indirect=True)
 async def test_it_goes_on_with_a_server_that_was_killed_and_started_again(published: Published) -> None:
     server, seen = published.server, []

@@ -132,6 +132,7 @@ async def test_a_token_of_another_project_sees_nothing(world: World) -> None:
         assert answer.status_code in (403, 404), path
 
 
+@pytest.mark.slow
 async def test_a_shared_link_shows_one_thing(world: World) -> None:
     owner = await world.logged_in("submit")
     for kind, name in (("jobs", world.job), ("sweeps", world.sweep)):
@@ -174,6 +175,7 @@ async def test_an_admin_makes_and_revokes_tokens(world: World) -> None:
         assert refused.status_code == 400
 
 
+@pytest.mark.slow
 async def test_names_labels_and_notes_change(world: World) -> None:
     browser = await world.logged_in("submit")
     path = f"/projects/search/jobs/{world.job}"
@@ -187,6 +189,7 @@ async def test_names_labels_and_notes_change(world: World) -> None:
     assert (await browser.post(f"{path}/update", data={**form, "labels": "x"}, headers=OWN)).status_code == 400
 
 
+@pytest.mark.slow
 async def test_a_sweep_is_paused_resumed_and_cancelled(world: World) -> None:
     browser = await world.logged_in("submit")
     path = f"/projects/search/sweeps/{world.sweep}"
@@ -233,6 +236,7 @@ async def test_the_cookie_is_for_this_host_alone_and_always_a_new_one(world: Wor
     assert (await stale.get("/projects/search/jobs")).status_code == 303
 
 
+@pytest.mark.slow
 async def test_an_admin_makes_webhooks_and_sends_again(world: World) -> None:
     browser = await world.logged_in("admin")
     form = {"form_token": "".join(_form_tokens(browser))}

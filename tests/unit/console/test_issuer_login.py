@@ -139,6 +139,7 @@ async def world(tmp_path: Path, issuer: Issuer) -> AsyncIterator[World]:
         await apps[0].state.sessions.close()
 
 
+@pytest.mark.slow
 async def test_a_user_logs_in_and_comes_to_the_page_that_was_wanted(world: World) -> None:
     browser = world.browser()
     form = await browser.get("/login", params={"next": "/projects/search/jobs?state=FAILED"})
@@ -206,6 +207,7 @@ async def test_an_issuer_that_refuses_or_is_away(world: World) -> None:
     assert "does not accept this login" in (await browser.get(wrong)).text
 
 
+@pytest.mark.slow
 async def test_a_session_outlives_its_tokens_while_the_issuer_renews_them(world: World) -> None:
     accounts = world.accounts
     accounts.more = {"refresh_token": "r1"}
@@ -230,6 +232,7 @@ async def test_a_session_outlives_its_tokens_while_the_issuer_renews_them(world:
     assert answer.headers["location"] == "/login?next=%2Fprojects%2Fsearch%2Fjobs"
 
 
+@pytest.mark.slow
 async def test_a_session_ends_with_its_last_token(world: World) -> None:
     async def logged_in() -> httpx.AsyncClient | None:
         world.accounts.claims["exp"] = int(time.time()) - 28  # which the server takes for two seconds more

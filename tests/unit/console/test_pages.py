@@ -66,6 +66,7 @@ def tag_count(page: Page, tag: str) -> int:
     return sum(name == tag for name, _ in page.tags)
 
 
+@pytest.mark.slow
 async def test_a_part_of_a_page_is_its_content(world: World) -> None:
     browser = await world.logged_in("read")
     for path in ("/projects/search/jobs", f"/projects/search/jobs/{world.job}"):
@@ -92,6 +93,7 @@ async def test_a_list_is_what_its_address_says(world: World) -> None:
         assert 'role="alert"' in answer.text, wrong
 
 
+@pytest.mark.slow
 async def test_what_there_is_not_is_said(world: World) -> None:
     browser = await world.logged_in("read")
     log = f"jobs/{world.job}/log"

@@ -73,6 +73,7 @@ async def test_a_session_that_another_brings_along_is_none(world: World, tmp_pat
             assert made_up not in [*browser.cookies.values()]
 
 
+@pytest.mark.slow
 async def test_old_sessions_end_and_leave_no_files(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

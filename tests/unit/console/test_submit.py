@@ -106,6 +106,7 @@ async def test_mistakes_stand_at_their_fields(world: World) -> None:
         assert "Nothing was submitted" in answer.text
 
 
+@pytest.mark.slow
 async def test_a_data_file_becomes_an_upload(world: World) -> None:
     browser = await world.logged_in("submit")
     token = {"form_token": await form_token(browser, PATH)}
@@ -132,6 +133,7 @@ async def test_a_data_file_becomes_an_upload(world: World) -> None:
     assert (await reader.post(uploads, data=token, files=sent, headers=OWN)).status_code == 403
 
 
+@pytest.mark.slow
 async def test_an_upload_goes_on_with_the_chunks_that_are_missing(world: World) -> None:
     browser = await world.logged_in("submit")
     token = await form_token(browser, PATH)

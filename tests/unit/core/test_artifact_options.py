@@ -102,6 +102,7 @@ def stored_embeddings(folder: Path) -> str:
     return dtype
 
 
+@pytest.mark.slow
 def test_embeddings_are_int8_where_the_metric_does_not_lose_by_it(
     make: Callable[..., tuple[Any, Path]], data: ClassificationData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +116,7 @@ def test_embeddings_are_int8_where_the_metric_does_not_lose_by_it(
     assert not [note for note in result.notes if "embeddings" in note]
 
 
+@pytest.mark.slow
 def test_embeddings_are_fp16_where_the_metric_would_lose_by_int8(
     make: Callable[..., tuple[Any, Path]], data: ClassificationData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +135,7 @@ def test_embeddings_are_fp16_where_the_metric_would_lose_by_int8(
     )
 
 
+@pytest.mark.slow
 def test_only_the_word_embeddings_are_int8_where_the_metric_would_lose_by_the_small_matrices(
     make: Callable[..., tuple[Any, Path]], data: ClassificationData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +172,7 @@ def test_what_int8_embeddings_may_cost(task: str, before: float, after: float, w
     )
 
 
+@pytest.mark.slow
 def test_a_trimmed_vocabulary(make: Callable[..., tuple[Any, Path]], data: ClassificationData) -> None:
     result, folder = make(trim_vocabulary=True)
     objective, config = objective_for(data), result.model.config
@@ -183,6 +187,7 @@ def test_a_trimmed_vocabulary(make: Callable[..., tuple[Any, Path]], data: Class
     assert measured(load(folder), result, data) == of_the_task(result)
 
 
+@pytest.mark.slow
 def test_a_delta_artifact(make: Callable[..., tuple[Any, Path]], data: ClassificationData, model_folder: Path) -> None:
     result, folder = make(delta=True)
     loaded, expected = load(folder, model_folder).state_dict(), result.model.state_dict()
@@ -191,6 +196,7 @@ def test_a_delta_artifact(make: Callable[..., tuple[Any, Path]], data: Classific
     assert result.info.spec["delta"] is True
 
 
+@pytest.mark.slow
 def test_the_delta_of_a_run_that_trains_only_masks(
     make: Callable[..., tuple[Any, Path]], data: ClassificationData, model_folder: Path
 ) -> None:

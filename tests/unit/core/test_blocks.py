@@ -196,6 +196,7 @@ def test_a_run_gives_a_smaller_model(four_heads: Path, data: ClassificationData,
     assert (manifest.spec["structure"], manifest.spec["structure_block_size"]) == ("blocks_and_units", SIDE)
 
 
+@pytest.mark.slow
 def test_weights_inside_blocks_can_be_sparse(four_heads: Path, data: ClassificationData) -> None:
     options = OPTIONS | {"structure_density": 0.5, "density": 0.1}
     result = compress(four_heads, data, method="soft_movement", **options)

@@ -284,6 +284,7 @@ def test_the_artifact_has_whole_blocks_and_can_give_its_mask(
     assert whole_blocks(again.model.state_dict(), again.pruned) == count
 
 
+@pytest.mark.slow
 def test_a_mask_of_single_weights_gives_no_blocks(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     single = QUICK | {"pattern": None}
     compress(model_folder, data, method="magnitude", density=0.1, **single).save(tmp_path / "out")

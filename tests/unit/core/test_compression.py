@@ -195,6 +195,7 @@ def test_regression(model_folder: Path, data: ClassificationData) -> None:
     assert set(result.metrics) == names | {"delta_low/pearson", "delta_high/pearson", "above_constant"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("metric", "ended"), [("pearson", 20), ("spearman", 15)])
 def test_early_stop_goes_by_the_metric_that_is_asked_for(
     model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch, metric: str, ended: int
@@ -233,6 +234,7 @@ def test_density_out_of_range_is_refused(model_folder: Path, data: Classificatio
         compress(model_folder, data, density=density)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["movement", "soft_movement", "magnitude"])
 def test_one_may_be_a_whole_number(model_folder: Path, data: ClassificationData, method: str, tmp_path: Path) -> None:
     result = compress(
@@ -279,6 +281,7 @@ def test_no_thread_is_slowed_down_by_denormals(model_folder: Path, data: Classif
     assert left == [0] * 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "method", "why"),
     [
@@ -306,6 +309,7 @@ def test_a_run_without_a_method_says_which_one_it_has(
     assert why in "".join(said)
 
 
+@pytest.mark.slow
 def test_folders_may_be_named_by_text(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     cache, checkpoint = f"{tmp_path}/cache", f"{tmp_path}/checkpoint"
     quick = replace(QUICK, max_steps=6)
@@ -344,6 +348,7 @@ def test_defaults_of_a_method_are_filled_in_once(model_folder: Path, data: Class
     assert runs == [6]
 
 
+@pytest.mark.slow
 def test_density_that_rounds_away_is_refused_before_training(model_folder: Path, data: ClassificationData) -> None:
     recorder = Recorder()
     options: dict[str, Any] = {"density": 0.0015, "training": replace(QUICK, max_steps=6), "dense_baseline": False}
@@ -359,6 +364,7 @@ def test_density_that_rounds_away_is_refused_before_training(model_folder: Path,
     assert together.accounting.kept_weights == 24
 
 
+@pytest.mark.slow
 def test_patterns_decide_what_is_pruned(model_folder: Path, data: ClassificationData) -> None:
     result = compress(
         model_folder,

@@ -177,6 +177,7 @@ def test_what_is_no_teacher_is_refused(model_folder: Path, data: ClassificationD
         compress(model_folder, data, density=0.3, teacher="bert-large")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "taught"), [(3, 80), (13, 400), (14, 400)])
 def test_a_teacher_is_asked_for_what_the_run_trains_on(
     fine_tuned: Path, model_folder: Path, data: ClassificationData, tmp_path: Path, steps: int, taught: int

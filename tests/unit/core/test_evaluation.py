@@ -81,6 +81,7 @@ def made(model_folder: Path, tmp_path: Path) -> Made:
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "write", "suffix"),
     [
@@ -103,6 +104,7 @@ def test_the_same_data_has_the_same_metrics(
     assert told[-1][0] == told[-1][1] >= 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["masked-lm", "causal-lm"])
 def test_a_language_model(made: Made, model_folder: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The tokens that are hidden are always the same; progress counts blocks of tokens, rows are lines."""
@@ -130,6 +132,7 @@ def test_a_language_model(made: Made, model_folder: Path, task: str, capsys: pyt
         evaluate(folder, dev)
 
 
+@pytest.mark.slow
 def test_the_sparse_runtime_has_them_too(made: Made) -> None:
     folder, dev, manifest = made("text-regression", values, ".tsv")
     assert evaluate(folder, dev, runtime="sparse").metrics["pearson"] == pytest.approx(
@@ -137,6 +140,7 @@ def test_the_sparse_runtime_has_them_too(made: Made) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_tasks_own_data_is_found_and_recognised(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, dev, _ = made("sst2", sentiment, ".tsv")
     own = tmp_path / "data" / "SST-2"
@@ -151,6 +155,7 @@ def test_a_tasks_own_data_is_found_and_recognised(made: Made, tmp_path: Path, mo
     assert evaluate(folder).same_data is False
 
 
+@pytest.mark.slow
 def test_another_task_of_its_kind_reads_other_columns(made: Made, tmp_path: Path) -> None:
     folder, dev, _ = made("sst2", sentiment, ".tsv")
     own = tmp_path / "own.csv"
@@ -164,6 +169,7 @@ def test_another_task_of_its_kind_reads_other_columns(made: Made, tmp_path: Path
     assert renamed.metrics["accuracy"] == evaluate(folder, dev).metrics["accuracy"]
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused(made: Made, tmp_path: Path) -> None:
     folder, dev, _ = made("text-classification", classes, ".tsv")
     with pytest.raises(CannotEvaluate, match="no data of its own"):
@@ -186,6 +192,7 @@ def test_what_does_not_fit_is_refused(made: Made, tmp_path: Path) -> None:
         evaluate(folder, tmp_path / "sst2.tsv", task="sst2")
 
 
+@pytest.mark.slow
 def test_a_file_that_the_manifest_names_is_not_opened(made: Made) -> None:
     folder, dev, _ = made("text-classification", classes, ".tsv")
     dev.unlink()
@@ -193,6 +200,7 @@ def test_a_file_that_the_manifest_names_is_not_opened(made: Made) -> None:
         evaluate(folder)
 
 
+@pytest.mark.slow
 def test_a_missing_package_is_told_before_anything_is_trained(
     made: Made, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +214,7 @@ def test_a_missing_package_is_told_before_anything_is_trained(
     assert raised.value.reason is Reason.MISSING_DEPENDENCY
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_is_none(made: Made) -> None:
     folder, dev, _ = made("text-classification", classes, ".tsv")
     content: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
@@ -219,6 +228,7 @@ def test_a_tokenizer_that_is_none(made: Made) -> None:
         evaluate(folder, dev)
 
 
+@pytest.mark.slow
 def test_classes_that_differ_in_case_only_stay_two(
     made: Made, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -110,6 +110,7 @@ def test_a_pruned_matrix_counts_its_non_zeros_for_each_token(config: Any) -> Non
     assert not layer._forward_hooks
 
 
+@pytest.mark.slow
 def test_they_are_in_the_artifact_and_where_it_is_shown(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:

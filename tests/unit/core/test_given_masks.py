@@ -178,6 +178,7 @@ def test_before_the_mask_applies_the_dense_model_is_trained(
     assert densities[15:] == [pytest.approx(0.2, abs=1e-3)] * 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rewind", [0.001, 0.99])
 def test_a_rewind_outside_of_the_run_is_refused(
     artifact: Path, model_folder: Path, data: ClassificationData, rewind: float
@@ -251,6 +252,7 @@ def test_a_trimmed_vocabulary_is_refused_to_start_from(
     compress(model_folder, data, method=method, mask_from=tmp_path / "few", **STILL)
 
 
+@pytest.mark.slow
 def test_a_density_above_that_of_the_mask_is_refused(
     artifact: Path, model_folder: Path, data: ClassificationData
 ) -> None:

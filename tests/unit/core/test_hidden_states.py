@@ -208,6 +208,7 @@ def test_a_teacher_of_another_pretraining_is_not_matched_unasked(
     assert result.info.spec["teacher"]["hidden_states"] == 0.0
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_give_its_hidden_states(
     model_folder: Path, few: ClassificationData, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_the_history_is_what_happened(model_folder: Path, data: ClassificationDa
     assert {"history.json", "report.html"} <= {file.path for file in read_manifest(tmp_path / "out").files}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["movement", "soft_movement", "l0", "magnitude"])
 def test_distributions_count_every_weight(model_folder: Path, data: ClassificationData, method: str) -> None:
     result = compress(model_folder, data, density=0.2, method=method, training=QUICK, dense_baseline=False)

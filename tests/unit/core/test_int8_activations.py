@@ -200,8 +200,8 @@ def test_the_runtime_computes_what_was_evaluated(
     assert float(difference.max()) < 0.05
 
 
-@pytest.mark.parametrize("evaluate_every", [None, 10])
-@pytest.mark.parametrize("density", [0.2, 1.0])
+@pytest.mark.parametrize("evaluate_every", first_fast([None, 10]))
+@pytest.mark.parametrize("density", first_fast([0.2, 1.0]))
 def test_an_evaluation_gives_the_metrics_of_the_run(
     model_folder: Path, data: ClassificationData, tmp_path: Path, density: float, evaluate_every: int | None
 ) -> None:
@@ -287,6 +287,7 @@ def test_what_cannot_be_rounded_is_refused(
         compress(model_folder, data, density=0.2, **OPTIONS | {"activations": "int4"})
 
 
+@pytest.mark.slow
 def test_a_rounded_dense_model_is_no_baseline(model_folder: Path, data: ClassificationData) -> None:
     dense = compress(model_folder, data, density=1.0, **OPTIONS)
     baseline = SharedBaseline("projects/p/jobs/dense", dense.info, required=True)

@@ -63,6 +63,7 @@ def test_a_fine_tuned_model_is_stored_as_it_is(
     assert "Density</h3><figcaption>No training was recorded." in page
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_fine_tuned_is_trained_as_usual(model_folder: Path, data: ClassificationData) -> None:
     heard = Recorder()
     result = compress(model_folder, data, method="magnitude", callback=heard, **KEEP)
@@ -91,6 +92,7 @@ def test_what_it_does_not_go_with(fine_tuned: Path, data: ClassificationData) ->
         compress(fine_tuned, data, teacher=Teacher(fine_tuned), **KEEP)
 
 
+@pytest.mark.slow
 def test_a_result_is_stored_anew_as_the_runtime_is_to_compute(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -109,6 +111,7 @@ def test_a_result_is_stored_anew_as_the_runtime_is_to_compute(
     assert verify(tmp_path / "rounded").activations == "int8"
 
 
+@pytest.mark.slow
 def test_a_result_for_other_classes_is_not_stored_anew(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:

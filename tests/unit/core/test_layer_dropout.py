@@ -132,6 +132,7 @@ def four_layers(save: Callable[..., Path], bert_config: Callable[..., Any]) -> P
     return save(BertModel(bert_config(num_hidden_layers=LAYERS)))
 
 
+@pytest.mark.slow
 def test_a_run_keeps_every_other_layer_and_resumes(four_layers: Path, data: ClassificationData, tmp_path: Path) -> None:
     """Of some steps all four layers are left out."""
     whole = compress(four_layers, data, layer_dropout=0.7, **OPTIONS)

@@ -274,6 +274,7 @@ def test_a_model_that_is_kept_as_it_is_keeps_a_layer_of_zeros(
     assert any("was not trained again" in note for note in result.notes)
 
 
+@pytest.mark.slow
 def test_excluded_layers_stay(model_folder: Path, data: ClassificationData) -> None:
     options = {**OPTIONS, "method": "magnitude", "density": 1 / 3, "exclude": ["*.1.*"]}
     result = compress(model_folder, data, **options)
@@ -349,6 +350,7 @@ def test_models_without_layers_of_their_own_are_refused(model: Any, text: str) -
     assert raised.value.reason is Reason.UNSUPPORTED_ARCHITECTURE
 
 
+@pytest.mark.slow
 def test_a_density_that_is_missed_is_said(model_folder: Path, data: ClassificationData) -> None:
     result = compress(model_folder, data, method="movement", density=0.1, allow_density_miss=True, **OPTIONS)
     assert result.accounting.density == 0.25

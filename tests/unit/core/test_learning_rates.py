@@ -94,6 +94,7 @@ def test_scores_learn_at_one_rate_whatever_the_density(model_folder: Path, data:
     assert moved == pytest.approx(method.score_learning_rate, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_the_rate_follows_the_schedule(model_folder: Path, data: ClassificationData) -> None:
     # While the schedule keeps all weights, growth changes nothing.
     weights: list[dict[str, Tensor]] = []
@@ -106,6 +107,7 @@ def test_the_rate_follows_the_schedule(model_folder: Path, data: ClassificationD
     assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 
+@pytest.mark.slow
 def test_the_dense_model_is_the_same_at_every_growth(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:

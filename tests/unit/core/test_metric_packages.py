@@ -49,6 +49,7 @@ class Steps(Callback):
         self.count += 1
 
 
+@pytest.mark.slow
 def test_it_ends_a_run_at_its_start(
     break_package: Callable[[], None], model_folder: Path, data: ClassificationData
 ) -> None:
@@ -60,6 +61,7 @@ def test_it_ends_a_run_at_its_start(
     assert steps.count < 1000, "long before the first evaluation"
 
 
+@pytest.mark.slow
 def test_it_ends_an_evaluation_before_it_begins(
     break_package: Callable[[], None], make: Callable[..., tuple[Any, Path]], tmp_path: Path
 ) -> None:

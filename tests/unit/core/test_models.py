@@ -64,6 +64,7 @@ def test_positions_that_stand_for_padding_are_not_counted(save: Callable[..., Pa
     assert result.accounting.kept_weights > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("types", [1, 2])
 def test_a_model_with_one_type_of_text_takes_pairs(
     save: Callable[..., Path], bert_config: Callable[..., Any], data: ClassificationData, tmp_path: Path, types: int
@@ -193,6 +194,7 @@ def test_so_it_is_in_a_teacher_before_anything_is_trained(
     assert recorder.phases == ["loading"]
 
 
+@pytest.mark.slow
 def test_so_it_is_in_an_artifact(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     result = compress(model_folder, data, method="magnitude", density=0.5, training=QUICK, dense_baseline=False)
     result.tokenizer.add_tokens([f"more{number}" for number in range(20)])

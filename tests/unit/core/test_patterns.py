@@ -132,6 +132,7 @@ def test_rows_of_conv1d_are_its_columns() -> None:
     assert torch.equal(masks.matrices[0].kept, by_hand(weight.t().contiguous(), TWO_OF_FOUR).t())
 
 
+@pytest.mark.slow
 def test_the_artifact_has_the_pattern_and_its_manifest_says_so(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -157,6 +158,7 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
     assert same(whole, compress(model_folder, data, checkpoint=tmp_path / "c", **options))
 
 
+@pytest.mark.slow
 def test_another_pattern_is_another_run(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "method": "magnitude",
@@ -193,6 +195,7 @@ def test_what_does_not_go_together(
         compress(model_folder, data, training=QUICK, **options)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_density_says_that_it_is_that_of_the_pattern(
     model_folder: Path, data: ClassificationData
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_delta_has_all_positions(model_folder: Path, data: ClassificationData)
         compress(model_folder, data, density=0.2, trim_positions=True, delta=True)
 
 
+@pytest.mark.slow
 def test_an_artifact_refuses_inputs_without_positions(make: Callable[..., tuple[Any, Path]]) -> None:
     """Also one whose positions are not trimmed, in place of an index that is out of range."""
     _, folder = make()

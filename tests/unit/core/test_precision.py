@@ -28,6 +28,7 @@ def prune(model: Path, data: ClassificationData, given: Precision = "bf16") -> N
     compress(model, data, density=0.5, training=brief, method="soft_movement", dense_baseline=False)
 
 
+@pytest.mark.slow
 def test_slow_bf16_is_told(model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not every CPU has slow bf16 to show.
     monkeypatch.setattr(precision, "slowdown", lambda device: 5.4)
@@ -102,6 +103,7 @@ def compressed(model: Path, data: ClassificationData, **options: Any) -> Result:
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_names_no_precision_is_as_if_it_had_named_the_measured_one(
     model_folder: Path, data: ClassificationData, measured: list[Settings]
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_run_that_names_no_precision_is_as_if_it_had_named_the_measured_one(
         assert result.info.spec["training"]["precision"] == result.used.training.precision == "bf16"
 
 
+@pytest.mark.slow
 def test_small_and_deterministic_runs_are_in_fp32(
     model_folder: Path, data: ClassificationData, measured: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +126,7 @@ def test_small_and_deterministic_runs_are_in_fp32(
     assert measured == []
 
 
+@pytest.mark.slow
 def test_a_run_that_resumes_keeps_the_precision(
     model_folder: Path, data: ClassificationData, measured: list[Settings], tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def test_a_run_goes_on_from_its_own_dense_model_as_from_an_artifact(
         assert torch.equal(own.model.state_dict()[name], value)
 
 
+@pytest.mark.slow
 def test_a_shared_dense_model_that_teaches_gives_the_same_result(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_run_from_a_trained_model_is_not_judged_by_the_loss_that_it_begins_wit
     assert not any("did not fall" in note for note in result.notes)
 
 
+@pytest.mark.slow
 def test_after_an_interruption_the_dense_model_is_not_trained_again(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
@@ -74,6 +76,7 @@ def test_after_an_interruption_the_dense_model_is_not_trained_again(
     assert last.seen == ["loading", "pruning", "evaluating"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", ["original", "fine-tuned"])
 def test_the_learning_rate_is_lower_where_a_trained_model_is_pruned(
     model_folder: Path, data: ClassificationData, tmp_path: Path, of: str
@@ -87,6 +90,7 @@ def test_the_learning_rate_is_lower_where_a_trained_model_is_pruned(
     assert result.history.phases[0] == usual.history.phases[0] or of == "fine-tuned"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{"method": "soft_movement"}, {"teacher": None, "dense_baseline": False}],

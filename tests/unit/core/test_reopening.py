@@ -46,6 +46,7 @@ def _without_pairs(tokenizer: Any, folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(rules))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [

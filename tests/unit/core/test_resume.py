@@ -67,6 +67,7 @@ def test_stops_in_every_phase_change_nothing(
     assert last.seen == ["loading", "pruning", "evaluating"], "nothing that was done is done again"
 
 
+@pytest.mark.slow
 def test_a_stop_that_comes_too_late_stops_no_other_run(model_folder: Path, data: ClassificationData) -> None:
     class Late(Callback):
         def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
@@ -92,6 +93,7 @@ def test_a_stop_ends_one_compression_alone(model_folder: Path, data: Classificat
     assert steps.seen == list(range(11, 21))
 
 
+@pytest.mark.slow
 def test_another_run_does_not_take_the_checkpoint_for_its_own(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:

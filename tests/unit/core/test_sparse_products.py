@@ -236,6 +236,7 @@ def test_small_matrices_bf16_and_deterministic_runs_have_dense_products(
     assert calls == []
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_the_choice_is_made_once_in_a_run(
     artifact: Path, model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch

@@ -176,7 +176,7 @@ def test_a_density_that_structures_cannot_reach_is_refused(four_heads: Path, dat
 
 @pytest.mark.parametrize(
     ("structure", "structure_density", "structures"),
-    [("heads_and_units", 0.5, 98), ("units", 0.5, 64), ("heads", 0.5, 4), ("layers", 0.6, 1)],
+    first_fast([("heads_and_units", 0.5, 98), ("units", 0.5, 64), ("heads", 0.5, 4), ("layers", 0.6, 1)]),
 )
 def test_every_structure_that_stays_needs_a_weight(
     four_heads: Path, data: ClassificationData, structure: str, structure_density: float, structures: int

@@ -66,6 +66,7 @@ def test_what_was_pruned_stays_pruned(
     assert any("pruning goes on from a model of density 0.3999, with its head" in note for note in result.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_at_the_same_density_the_masks_and_the_head_are_those_of_the_start(
     model_folder: Path, data: ClassificationData, start: Path, method: Method
@@ -77,6 +78,7 @@ def test_at_the_same_density_the_masks_and_the_head_are_those_of_the_start(
         assert name not in result.pruned or torch.equal(after[name] != 0, value != 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "rate"), zip(METHODS, (3e-4, 0.3 * 3e-4), strict=True))
 def test_a_model_whose_layers_are_reconstructed_goes_on_at_a_lower_learning_rate(
     model_folder: Path, data: ClassificationData, start: Path, method: Method, rate: float
@@ -86,6 +88,7 @@ def test_a_model_whose_layers_are_reconstructed_goes_on_at_a_lower_learning_rate
     assert result.info.spec["training"]["learning_rate"] == pytest.approx(rate)
 
 
+@pytest.mark.slow
 def test_the_gradients_of_obert_leave_out_what_was_pruned_before(
     model_folder: Path, data: ClassificationData, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +139,7 @@ def test_embeddings_are_stored_as_those_of_the_start_without_being_measured_agai
     assert all(torch.equal(value, measured[name]) for name, value in result.model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_other_classes_get_a_new_head(model_folder: Path, data: ClassificationData, start: Path) -> None:
     other = replace(data, labels=("other", "classes"))
     result = compress(model_folder, other, method=METHODS[0], density=0.4, start_from=str(start), **STILL)
@@ -176,6 +180,7 @@ def test_refused_before_anything_is_loaded(
         compress(model_folder, data, start_from="/nowhere", **QUICK | options)
 
 
+@pytest.mark.slow
 def test_refused_by_what_is_in_the_start(model_folder: Path, data: ClassificationData, start: Path) -> None:
     with pytest.raises(CompressionError, match=r"at most 0\.3999, which start_from has, got 0\.5") as error:
         compress(model_folder, data, method=METHODS[0], density=0.5, start_from=str(start), **QUICK)

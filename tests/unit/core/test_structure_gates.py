@@ -135,6 +135,7 @@ def test_equal_scores_give_the_density_too(model: nn.Module) -> None:
     assert kept / total == WholeStructures(model, structures).nearest(0.4)
 
 
+@pytest.mark.slow
 def test_the_penalty_keeps_up_with_the_schedule(model: nn.Module) -> None:
     """Else gates are opened and closed at once when the cooldown makes the density exact."""
     total = 300

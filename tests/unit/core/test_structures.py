@@ -260,6 +260,7 @@ def test_the_smaller_model_computes_what_the_masked_one_does(model: nn.Module) -
         torch.testing.assert_close(model(ids).last_hidden_state, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("structure", ["heads", "units"])
 def test_one_kind_leaves_the_other_matrices_dense(model_folder: Path, data: ClassificationData, structure: Any) -> None:
     result = compress(
@@ -278,6 +279,7 @@ class LocalByDefault(Magnitude):
     selection: Selection | None = "local"
 
 
+@pytest.mark.slow
 def test_a_default_of_another_method_is_not_replaced_without_a_word(
     model_folder: Path, data: ClassificationData
 ) -> None:
@@ -369,6 +371,7 @@ def test_what_structures_cannot_do_is_refused_before_training(
     assert recorder.phases == ["loading"]
 
 
+@pytest.mark.slow
 def test_a_density_that_is_missed_is_said(model_folder: Path, data: ClassificationData) -> None:
     options: dict[str, Any] = {"method": "movement", "structure": "heads", "dense_baseline": False, "training": QUICK}
     result = compress(model_folder, data, density=0.1, allow_density_miss=True, **options)

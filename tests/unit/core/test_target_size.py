@@ -84,6 +84,7 @@ def largest_numbers(folder: Path) -> Any:
     return np.abs(found[WORDS].rows()[0].astype(int)).max(1)
 
 
+@pytest.mark.slow
 def test_the_result_fits_and_loses_least(make: Make, measured: list[Candidate], objective: Objective) -> None:
     result, folder = make(target_bytes=TARGET)
     assert total_of(folder) == read_manifest(folder).total_bytes <= TARGET
@@ -113,6 +114,7 @@ def test_the_result_fits_and_loses_least(make: Make, measured: list[Candidate], 
         assert "target_bytes 1100kB: stored are" in (folder / file).read_text()
 
 
+@pytest.mark.slow
 def test_what_fits_as_it_is_stays(make: Make, measured: list[Candidate]) -> None:
     result, _ = make(target_bytes=3 * 10**6)
     assert [one.storage for one in measured] == [Storage(Coding(FP16, FP16, FP16), trimmed=False)]
@@ -148,6 +150,7 @@ def test_what_is_chosen_is_stored(make: Make, monkeypatch: pytest.MonkeyPatch) -
     assert sum(kept) >= result.accounting.kept_weights
 
 
+@pytest.mark.slow
 def test_rare_tokens_have_fewer_steps_where_int8_does_not_fit(
     make: Make, measured: list[Candidate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +177,7 @@ def test_rare_tokens_have_fewer_steps_where_int8_does_not_fit(
     assert finer.levels < chosen.levels
 
 
+@pytest.mark.slow
 def test_positions_are_trimmed_where_nothing_else_fits(save: Callable[..., Path], data: ClassificationData) -> None:
     folder = save(bert(40, 100_000), "long")
     result = compress(
@@ -188,6 +192,7 @@ def test_positions_are_trimmed_where_nothing_else_fits(save: Callable[..., Path]
     assert any(note.startswith("the positions are trimmed to 128 of 100,000: ") for note in result.notes)
 
 
+@pytest.mark.slow
 def test_an_artifact_that_is_larger_than_its_target_is_an_error(make: Make, tmp_path: Path) -> None:
     result, folder = make(target_bytes=TARGET)
     with pytest.raises(
@@ -232,6 +237,7 @@ def test_a_target_that_cannot_be_reached_is_refused_before_training(
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"trim_vocabulary": True}])
 def test_what_is_refused_is_below_what_a_trained_model_takes(
     make: Make, monkeypatch: pytest.MonkeyPatch, options: Mapping[str, Any]

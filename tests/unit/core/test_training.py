@@ -77,6 +77,7 @@ def test_each_phase_of_an_event_of_obert_tells_how_far_it_is(model_folder: Path,
     assert told == [("sampling", 8, 16), ("sampling", 16, 16), *scoring]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [None, Movement()])
 def test_nothing_is_dropped_unless_asked_for(model_folder: Path, objective: Objective, method: Method | None) -> None:
     plain = load_model(find_model(model_folder, None), objective, seed=0)
@@ -91,6 +92,7 @@ def test_nothing_is_dropped_unless_asked_for(model_folder: Path, objective: Obje
     assert not same(states[True], plain.model.state_dict())
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_are_those_of_the_whole_batch(model_folder: Path, objective: Objective) -> None:
     weights = []
     for parts in (1, 3, 16):
@@ -124,6 +126,7 @@ def test_parts_of_a_batch_are_padded_and_masked_as_the_whole(bert_config: Callab
     torch.testing.assert_close(gradients[2], gradients[0], rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradient_checkpointing_changes_nothing_but_memory(model_folder: Path, objective: Objective) -> None:
     states = []
     for checkpointing in (False, True):

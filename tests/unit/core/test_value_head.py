@@ -93,6 +93,7 @@ def test_the_scale_of_the_labels_changes_nothing_but_the_scale(
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_artifact_has_the_scale_of_the_data(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
     result = compress(model_folder, valued(data, 1e6, 5e6), **OPTIONS, teacher=None, dense_baseline=False)
     [note] = [note for note in result.notes if note.startswith("training takes labels")]
@@ -110,6 +111,7 @@ def test_the_artifact_has_the_scale_of_the_data(model_folder: Path, data: Classi
         assert torch.equal(plain.state_dict()[name], value)
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_and_a_named_teacher_keep_their_values(
     model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:

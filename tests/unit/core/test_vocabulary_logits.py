@@ -147,6 +147,7 @@ def test_a_teacher_of_other_tokens_is_refused(folder: Path) -> None:
         compress(folder / "student", DATA, density=0.5, training=SHORT, teacher=Teacher(folder / "other"))
 
 
+@pytest.mark.slow
 def test_a_store_without_bounds_is_refused_before_training(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distillation, "MOST_STORED", 200_000)
     with pytest.raises(ValueError, match=r"^teacher must be none .* at most 0 GiB .* and 741 tokens have 0\.0; take"):

@@ -66,6 +66,7 @@ def test_it_answers_without_torch(artifact: Artifact, task: str) -> None:
             assert (wrong.status_code, wrong.json()["error"]["field"]) == (422, "prompt_name")
 
 
+@pytest.mark.slow
 def test_texts_are_written_without_torch(tmp_path: Path) -> None:
     folder = write_decoder(tmp_path / "out", CHAT)
     writer = Predictor.open(folder, runtime="sparse").writer
@@ -130,6 +131,7 @@ def answered(client: httpx.Client) -> float:
     return sum(one.value for one in samples if one.name == "mvprune_serve_requests_total")
 
 
+@pytest.mark.slow
 def test_workers_share_the_requests_and_add_up_what_they_count(artifact: Artifact) -> None:
     with serving(artifact("sst2"), "--workers", "2") as (ready, client, run):
         assert ready["workers"] == 2

@@ -78,6 +78,7 @@ def test_logits_are_those_of_the_dense_model(name: str, steps: list[int]) -> Non
     assert steps == [3] * 6
 
 
+@pytest.mark.slow
 def test_two_threads_and_int8_activations() -> None:
     model = decoder("BartForConditionalGeneration")
     settings: dict[str, Any] = {"batch": 2, "no_repeat_ngram_size": 1, "new": 15}

@@ -101,6 +101,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
     _used._warn.cache_clear()
 
 
+@pytest.mark.slow
 @needs_kernel
 def test_an_artifact_is_loaded_and_measured(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choose(monkeypatch, "int8")

@@ -34,6 +34,7 @@ def base_of(folder: Path, layers: int) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_rivals_of_a_masked_model_are_those_of_its_own_shape(artifact: Path) -> None:
     found = measure(artifact, tokens=20, seconds=0.0)
     (int8,) = found.rivals
@@ -93,6 +94,7 @@ def test_removed_heads_and_units_are_there_again(artifact: Path) -> None:
     assert not whole.training
 
 
+@pytest.mark.slow
 def test_removed_layers_are_as_many_as_the_base_has(artifact: Path, tmp_path: Path) -> None:
     folder, base = of_structure(artifact, tmp_path / "layers", "layers"), base_of(tmp_path / "base", 6)
     assert len(unpruned(load(folder), read_manifest(folder), base).bert.encoder.layer) == 6

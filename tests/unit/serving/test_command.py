@@ -101,6 +101,7 @@ def test_what_is_said_first(artifact: Artifact, capsys: pytest.CaptureFixture[st
     assert "warning: whoever reaches 0.0.0.0:" in err
 
 
+@pytest.mark.slow
 def test_refusals(artifact: Artifact, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with listen("127.0.0.1", 0) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -177,6 +178,7 @@ def test_evaluate(artifact: Artifact, tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr() == (f"{accuracy:.6g}\n", "")
 
 
+@pytest.mark.slow
 def test_benchmark(artifact: Artifact, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     command = ["benchmark", str(artifact("sst2")), "--tokens", "16", "--batch", "2", "--seconds", "0.01"]
     assert main([*command, "-o", "json"]) == 0
@@ -194,6 +196,7 @@ def test_benchmark(artifact: Artifact, capsys: pytest.CaptureFixture[str], monke
     assert "int8" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "evaluate", "benchmark"])
 def test_int8_activations(
     artifact: Artifact,
@@ -243,6 +246,7 @@ def test_int8_activations(
     assert "--activations must be one of fp32, int8, got 'int4'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @needs_kernel
 @pytest.mark.parametrize("command", ["serve", "evaluate", "benchmark"])
 def test_the_activations_of_an_artifact_are_the_default(

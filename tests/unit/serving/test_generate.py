@@ -47,6 +47,7 @@ def events(answer: httpx.Response) -> Iterator[tuple[str, Any]]:
         yield lines.get("event", ""), json.loads(lines["data"])
 
 
+@pytest.mark.slow
 def test_the_endpoints_are_described(endpoint: Endpoint, decoder: Served) -> None:
     assert {"/generate", "/v1/completions"} <= check_description(endpoint(decoder))
 
@@ -80,6 +81,7 @@ def test_no_text_breaks_an_event() -> None:
     assert json.loads(sent.splitlines()[1].removeprefix("data: ")) == {"text": text}
 
 
+@pytest.mark.slow
 def test_callers_at_once_get_what_each_gets_alone(endpoint: Endpoint, decoder: Served) -> None:
     client = endpoint(decoder, Limits(max_generations=3))
     bodies = [{"inputs": f"text {number}", "parameters": {"max_new_tokens": 20}} for number in range(8)]

@@ -170,6 +170,7 @@ def test_the_time_and_the_caller_end_it(decoder: Opening, engine: str) -> None:
         assert writer.write(Wanted("hello", settings), is_stopped=lambda asked=asked: next(asked)).tokens == 3
 
 
+@pytest.mark.slow
 @both
 def test_a_text_that_is_ended_has_all_that_its_tokens_say(decoder: Opening, engine: str) -> None:
     """Also a character of which bytes are missing, and what could have become a stop text."""

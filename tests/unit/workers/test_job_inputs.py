@@ -45,6 +45,7 @@ def test_the_dense_baseline_teaches_unless_told_otherwise(
     assert ("teaching" in phases) == ("none" not in recorded)
 
 
+@pytest.mark.slow
 def test_a_teacher_that_is_a_delta(spec: job_pb2.CompressionSpec, tmp_path: Path, tiny: Any) -> None:
     spec.delta, spec.target_density = True, 1.0
     run(spec, tmp_path / "first")
@@ -54,6 +55,7 @@ def test_a_teacher_that_is_a_delta(spec: job_pb2.CompressionSpec, tmp_path: Path
     assert read_manifest(folders(tmp_path).output).spec["teacher"]["job"] == spec.teacher.job
 
 
+@pytest.mark.slow
 def test_a_delta_teacher_without_its_base(
     spec: job_pb2.CompressionSpec, tmp_path: Path, tiny: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +74,7 @@ def test_a_delta_teacher_without_its_base(
     assert caught.value.reason == Reason.INVALID_MODEL
 
 
+@pytest.mark.slow
 def test_a_teacher_without_some_heads_and_units(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
     spec.target_density, spec.structure = 0.5, job_pb2.CompressionSpec.UNITS
     run(spec, tmp_path / "first")
@@ -100,6 +103,7 @@ def test_the_mask_of_another_job_is_recorded_with_its_digest(spec: job_pb2.Compr
     assert manifest.spec["target_density"] == manifest.accounting.target_density == before.accounting.density
 
 
+@pytest.mark.slow
 def test_the_folder_of_an_artifact_is_a_mask(
     spec: job_pb2.CompressionSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +118,7 @@ def test_the_folder_of_an_artifact_is_a_mask(
     assert after.spec["mask_from"]["model"] == str(artifact)
 
 
+@pytest.mark.slow
 def test_a_test_file_or_a_part_of_the_validation_file_is_measured(
     spec: job_pb2.CompressionSpec, tmp_path: Path, tiny: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from mvprune_workers.position import Position, read_position
 from mvprune_workers.reports import Reports
 
 
+@pytest.mark.slow
 def test_checkpoints_are_told_and_taken_up_with_another_factor(
     spec: job_pb2.CompressionSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

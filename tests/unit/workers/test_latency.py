@@ -49,6 +49,7 @@ def test_rivals_have_the_layers_that_were_removed(tiny: Any, tmp_path: Path, mon
     assert metrics["dense_latency_ms"] > metrics["latency_ratio"] * metrics["latency_ms"]
 
 
+@pytest.mark.slow
 def test_a_rival_that_cannot_be_measured_is_missing_with_a_note(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def run(spec: job_pb2.CompressionSpec, root: Path, teacher: Path | None = None) 
     return folders.output, events
 
 
+@pytest.mark.slow
 def test_a_student_of_a_dense_job_takes_its_metrics_and_trains_nothing_dense(
     dense: job_pb2.CompressionSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_job_without_baseline_has_no_dense_metrics(dense: job_pb2.CompressionS
     assert set(inspect(artifact).manifest.metrics) == {*own, "above_constant"}
 
 
+@pytest.mark.slow
 def test_a_baseline_of_another_model_fails_the_job(dense: job_pb2.CompressionSpec, tmp_path: Path) -> None:
     pruned, _ = run(student_of(dense, teacher={"none": True}), tmp_path / "pruned")
     spec = student_of(dense, teacher={"none": True}, baseline={"job": JOB})
@@ -134,6 +136,7 @@ def test_a_baseline_of_another_model_fails_the_job(dense: job_pb2.CompressionSpe
         run(spec, tmp_path / "student", pruned)
 
 
+@pytest.mark.slow
 def test_a_student_of_a_pruned_job_trains_its_own_baseline(dense: job_pb2.CompressionSpec, tmp_path: Path) -> None:
     pruned = student_of(dense, teacher={"none": True}, target_density=0.5)
     teacher, _ = run(pruned, tmp_path / "pruned")

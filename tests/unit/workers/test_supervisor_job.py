@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tiers import first_fast
 from tests.unit.workers.job_runs import folders, run
 from transformers import BertModel
 
@@ -75,6 +76,7 @@ def with_letters(tiny: Any, folder: Path) -> int:
     return len(pieces)
 
 
+@pytest.mark.slow
 def test_the_artifact_is_stored_as_the_job_says(
     spec: job_pb2.CompressionSpec, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +102,7 @@ def test_the_artifact_is_stored_as_the_job_says(
     assert int(kept.sum()) == 4 + 3 + pieces
 
 
+@pytest.mark.slow
 def test_an_artifact_with_a_target_size(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
     """Also what the job's own options take in the manifest is in the size."""
     spec.target_bytes, spec.trim_positions, spec.training.max_length = 2 << 20, True, 16
@@ -111,7 +114,7 @@ def test_an_artifact_with_a_target_size(spec: job_pb2.CompressionSpec, tmp_path:
     assert load(folders(tmp_path).output).config.max_position_embeddings == 16
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", first_fast([*METHODS], 2))
 def test_every_method_runs_as_the_contract_has_it(spec: job_pb2.CompressionSpec, tmp_path: Path, method: str) -> None:
     getattr(spec, method).SetInParent()
     names = {field.name for field in fields(METHODS[method])}  # type: ignore[arg-type]
@@ -133,6 +136,7 @@ def test_every_method_runs_as_the_contract_has_it(spec: job_pb2.CompressionSpec,
     assert {layer.name.partition("attention")[0] for layer in manifest.layers} == {"bert.encoder.layer.1."}
 
 
+@pytest.mark.slow
 def test_a_schedule_keeps_the_methods_own_shape(spec: job_pb2.CompressionSpec, tmp_path: Path) -> None:
     spec.obert.schedule.pruning_start, spec.obert.gradients = 0.2, 4
     run(spec, tmp_path)
@@ -175,7 +179,7 @@ def test_patterns_and_structures_run_as_the_contract_has_them(spec: job_pb2.Comp
 
 @pytest.mark.parametrize(
     ("batch_size", "passes", "factor", "expected"),
-    [(8, None, 2, 2), (8, 2, 2, 4), (8, 4, 4, 8), (None, None, 64, 32), (8, 3, 1, 3)],
+    first_fast([(8, 2, 2, 4), (8, None, 2, 2), (8, 4, 4, 8), (None, None, 64, 32), (8, 3, 1, 3)]),
 )
 def test_a_factor_cuts_the_same_batches_into_more_passes(
     spec: job_pb2.CompressionSpec,

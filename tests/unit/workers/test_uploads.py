@@ -219,6 +219,7 @@ def test_an_upload_that_the_claim_does_not_list_is_gone(tmp_path: Path, folders:
         one.fetch([], open_store((tmp_path / "store").as_uri()), Roots(), folders)
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_reached_is_no_mistake_of_the_user(
     model: Path, tmp_path: Path, folders: Folders, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +245,7 @@ def test_a_killed_worker_leaves_nothing_half(model: Path, tmp_path: Path, folder
     assert {Path(name).parent.name for name in cached(folders)} == {folder.name}, "what was left behind is removed"
 
 
+@pytest.mark.slow
 def test_two_workers_fetch_it_at_once(model: Path, store: BlobStore, folders: Folders) -> None:
     upload = sent(model, Kind.MODEL, store)
     with half_done(upload, store, folders) as first, half_done(upload, store, folders) as second:

@@ -18,6 +18,7 @@ from mvprune_core.tasks import objective_for
 from mvprune_core.training.masking import Masks
 
 
+@pytest.mark.slow
 def test_only_the_head_is_trained_and_the_result_is_the_model_and_a_mask(
     model_folder: Path, data: ClassificationData
 ) -> None:

@@ -39,6 +39,7 @@ def drawn(seed: int, classes: int, examples: int = 60) -> tuple[Any, Any]:
     return logits.astype(np.float32), true
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.integers(2, 5))
 def test_metrics_are_scikit_learns(seed: int, classes: int) -> None:
     logits, true = drawn(seed, classes)
@@ -184,6 +185,7 @@ def test_a_run_compares_by_the_metric_that_was_asked_for(model_folder: Path) -> 
     assert result.info.spec["class_weights"] == "balanced"
 
 
+@pytest.mark.slow
 def test_the_classes_of_the_dense_model_stand_beside_those_of_the_result(model_folder: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"density": 0.5, "metric": "roc_auc", "cache": tmp_path, **QUICK}
     found = [compress(model_folder, unbalanced(), **options).info for _ in range(2)]

@@ -79,6 +79,7 @@ def test_transformers_classifies_with_what_had_a_gap(
         assert predictor.predict([{"text": text}])[0]["scores"] == pytest.approx(scores, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_transformers_tags_with_what_had_a_gap(
     save: Callable[..., Path], bert_config: Callable[..., Any], tmp_path: Path
 ) -> None:

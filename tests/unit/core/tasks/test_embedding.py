@@ -135,6 +135,7 @@ def test_the_loss_is_the_squared_distance_relative_to_the_teacher() -> None:
     assert found.item() == pytest.approx(2 * (1 - float((one * other).sum(-1).mean())), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_in_random_directions_have_the_moments_of_the_jacobian() -> None:
     torch.manual_seed(0)
     inputs, weight = torch.randn(1, 3), torch.randn(4, 3, requires_grad=True)
@@ -197,6 +198,7 @@ def test_evaluations_on_the_way_read_queries_only(folder: Path) -> None:
     assert len(few.data.validation) == 12
 
 
+@pytest.mark.slow
 def test_inputs_are_as_long_as_the_model_says(model_folder: Path) -> None:
     write_sentence_embedding(model_folder, SentenceEmbedding(max_seq_length=9), 32)
     options: dict[str, Any] = {"density": 1, "dense_baseline": False, "keep_fine_tuned": True, "teacher": None}
@@ -233,6 +235,7 @@ def test_any_metric_of_pairs_can_be_the_primary_one(metric: str, folder: Path) -
     assert metric_of(np.ones(count)) == pytest.approx(objective.measure(vectors)[metric])
 
 
+@pytest.mark.slow
 def test_an_artifact_by_itself_cannot_be_compared_with_the_given_model(folder: Path, tmp_path: Path) -> None:
     compress(folder, data(), density=1, dense_baseline=False, keep_fine_tuned=True, teacher=None).save(tmp_path / "out")
     (tmp_path / "texts.txt").write_text("word1 word2\nword3\n")
@@ -242,6 +245,7 @@ def test_an_artifact_by_itself_cannot_be_compared_with_the_given_model(folder: P
     assert set(evaluate(tmp_path / "out", tmp_path / "dev.tsv", task="retrieval").metrics) == set(BOTH)
 
 
+@pytest.mark.slow
 def test_a_run_learns_the_vectors_and_the_artifact_gives_them(folder: Path, tmp_path: Path) -> None:
     found = data(JUDGED, "retrieval", 128)
     options: dict[str, Any] = {"density": 0.3, "cache": tmp_path / "cache", "embedding_dtype": "fp32"}
@@ -288,6 +292,7 @@ def test_encode_takes_prompts_dimensions_and_any_order(folder: Path, tmp_path: P
         model.encode("word7")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_bit_for_bit(folder: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"density": 0.3, "method": "movement", "training": SHORT}
     whole = compress(folder, data(), **options)
@@ -313,6 +318,7 @@ def test_a_run_without_a_teacher_is_refused(folder: Path) -> None:
         compress(folder, data(), density=0.3, training=SHORT, pooling="middle")
 
 
+@pytest.mark.slow
 def test_a_classifier_of_the_same_body_has_no_vectors(folder: Path, tmp_path: Path) -> None:
     known = ClassificationData(get_task("sst2"), ("negative", "positive"), sentences(40, 1), sentences(20, 2))
     loaded = load_model(find_model(folder, None), objective_for(known), 0)
@@ -333,6 +339,7 @@ def test_examples_to_test_on_are_compared_with_their_own_vectors_of_the_given_mo
     assert result.metrics["test/ndcg_at_10"] == pytest.approx(result.metrics["test/ndcg_at_10_both"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_note_on_int8_says_what_its_metric_is_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantized, "TOLERANCE", -1.0)
     options: dict[str, Any] = {"density": 1, "keep_fine_tuned": True, "teacher": None}

@@ -61,6 +61,7 @@ def scores(folder: Path) -> list[float]:
     return [answer["score"] for answer in pipeline(TEXTS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [{}, {"problem_type": "multi_label_classification"}])
 def test_a_cross_encoder_keeps_its_scores(one_logit: Callable[..., Path], tmp_path: Path, keys: dict[str, Any]) -> None:
     folder, exact = one_logit(**keys), {"weight_dtype": "fp32", "embedding_dtype": "fp32"}

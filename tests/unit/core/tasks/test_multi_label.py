@@ -49,6 +49,7 @@ def drawn(seed: int, labels: int = 3, texts: int = 50) -> tuple[Any, Any]:
     return (source.normal(size=truth.shape) + 1.5 * truth - 1).astype(np.float32), truth
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(2, 5))
 def test_metrics_are_scikit_learns(seed: int, labels: int) -> None:
@@ -217,6 +218,7 @@ def test_a_pruned_model_answers_alike_everywhere(model_folder: Path, tmp_path: P
         assert by_name == pytest.approx(answer["scores"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_given_threshold_is_used_and_kept(model_folder: Path, tmp_path: Path) -> None:
     data = load_task(TASK.name, train=write(tmp_path / "a.jsonl", 60, 0), validation=write(tmp_path / "b.jsonl", 30, 1))
     quick = Training(max_steps=10, batch_size=8, learning_rate=1e-3)

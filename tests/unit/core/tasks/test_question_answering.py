@@ -259,6 +259,7 @@ def test_official_measures_of_squad_2(prediction: str, answers: list[str], exact
 WORDS = st.lists(st.sampled_from(["good", "bad", "great", "word1", "word2", "unseen"]), min_size=1, max_size=40)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(words=WORDS, data=st.data(), length=st.integers(24, 48))
 def test_targets_point_at_the_answer(tokenizer: Any, words: list[str], data: st.DataObject, length: int) -> None:

@@ -172,6 +172,7 @@ def test_grades_that_the_classes_do_not_have_are_refused(model_of: Callable[...,
     np.testing.assert_allclose(made.targets["labels"], [[1, 0], [0, 1], [0.7, 0.3]], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_teacher_has_as_many_outputs_unless_margins_are_learned(
     model_of: Callable[..., Path], tmp_path: Path
 ) -> None:

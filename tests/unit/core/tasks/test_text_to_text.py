@@ -235,6 +235,7 @@ def test_compresses_and_writes(
     assert [answer["generated_text"] for answer in answers] == predict(objective, opened.loaded.model, examples, CPU)
 
 
+@pytest.mark.slow
 def test_a_pair_is_exported_and_has_no_structures(folder: Callable[..., Path], tmp_path: Path) -> None:
     path, training = folder(encoder_decoder("encoder-decoder")), replace(LEARNED, max_steps=2)
     options: dict[str, Any] = {"density": 0.5, "training": training, "dense_baseline": False, "max_target_length": 8}

@@ -87,6 +87,7 @@ def test_the_first_token_of_a_word_carries_its_tag(letters: PreTrainedTokenizerF
 WORDS = st.lists(st.text("abc.9", min_size=1, max_size=7), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(split=st.lists(WORDS, min_size=1, max_size=5), length=st.integers(4, 20))
 def test_every_word_is_tagged_once_however_short_the_pieces(

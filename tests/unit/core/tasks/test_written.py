@@ -40,6 +40,7 @@ def test_bleu_and_chrf_are_those_of_sacrebleu() -> None:
     assert found["chrf"] == CHRF().corpus_score(TEXTS, [FIRST]).score / 100 > 0.2
 
 
+@pytest.mark.slow
 def test_of_several_references_any_is_right() -> None:
     both = [*zip(FIRST, SECOND, strict=True)]
     swapped = [*zip(SECOND, FIRST, strict=True)]
@@ -51,6 +52,7 @@ def test_of_several_references_any_is_right() -> None:
     assert Bleu.metrics(TEXTS, uneven)["bleu"] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [(Rouge, "rougeL"), (Rouge, "rouge2"), (Bleu, "bleu")])
 def test_samples_have_the_metric_of_their_texts(kind: type[Rouge | Bleu], name: str) -> None:
     metric = kind.sampled(name, TEXTS, ONE)

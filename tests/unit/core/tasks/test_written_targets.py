@@ -147,6 +147,7 @@ def test_what_it_is_trained_on_does_not_change_what_it_is_evaluated_on(
     assert result.metrics["eval/rougeL"] == 0, "which is none of the targets"
 
 
+@pytest.mark.slow
 def test_a_run_of_less_than_an_epoch_writes_what_its_steps_read(
     bart: Path, tokenizer: PreTrainedTokenizerFast, written: Written, trained: dict[str, Any]
 ) -> None:
@@ -214,6 +215,7 @@ def test_an_answer_has_at_most_half_of_the_tokens(words: PreTrainedTokenizerFast
     assert [len(row) for row in sources.examples.inputs["input_ids"]] == [10, 2]
 
 
+@pytest.mark.slow
 def test_where_nothing_was_written_the_given_target_stays(bart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = objective_for(pairs_of(4)).with_targets(np.array([1, 3]), ["", "good"]).data
     assert pairs.train_answers == (pairs_of(4).train_answers[1], "good")

@@ -51,6 +51,7 @@ def nli(model_folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["dense", "sparse"])
 def test_probabilities_are_those_of_the_pipeline(nli: Path, tmp_path: Path, runtime: Any) -> None:
     predictor = Predictor.open(nli, hypotheses=ABOUT, runtime=runtime)
@@ -83,6 +84,7 @@ def test_probabilities_are_those_of_the_pipeline(nli: Path, tmp_path: Path, runt
         evaluate(nli, hypotheses=ABOUT)
 
 
+@pytest.mark.slow
 def test_commands_take_labels_and_a_template(nli: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = tmp_path / "own.csv"
     own.write_text("text,label\nword1 good,good\nword5 bad,bad\n")

@@ -33,6 +33,7 @@ def contents(place: Path, name: str) -> dict[str, str]:
     return {one["key"]: one["sha256"] for one in manifest["objects"]}
 
 
+@pytest.mark.slow
 def test_a_second_backup_copies_only_what_is_new(server: Installation, place: Path) -> None:
     _, first, _ = server.run("backup", place)
     assert (first["jobs"], first["succeeded"], first["artifacts"], first["problems"]) == (2, 2, 2, [])
@@ -66,6 +67,7 @@ def test_a_backup_has_the_chunks_that_clients_have_sent(server: Installation, pl
     assert kept == {sent}
 
 
+@pytest.mark.slow
 def test_only_the_owner_can_read_a_backup(server: Installation, place: Path) -> None:
     server.run("backup", place)
     files = [path for path in place.rglob("*") if path.is_file()]
@@ -74,6 +76,7 @@ def test_only_the_owner_can_read_a_backup(server: Installation, place: Path) -> 
     assert (server.home / "key").read_bytes() in {path.read_bytes() for path in files}
 
 
+@pytest.mark.slow
 def test_an_interrupted_backup_is_incomplete_and_the_next_one_goes_on(
     server: Installation, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +95,7 @@ def test_an_interrupted_backup_is_incomplete_and_the_next_one_goes_on(
     assert (code, found["incomplete"]) == (0, [name])
 
 
+@pytest.mark.slow
 def test_the_newest_backups_are_kept_with_their_objects(server: Installation, place: Path) -> None:
     first = server.run("backup", place)[1]["backup"]
     for entry in list(server.store.list("attempts/")):
@@ -106,6 +110,7 @@ def test_the_newest_backups_are_kept_with_their_objects(server: Installation, pl
     assert server.run("backup", place, "--check")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["changed", "missing"])
 def test_a_check_finds_damage(server: Installation, place: Path, damage: str) -> None:
     made = server.run("backup", place)[1]
@@ -119,6 +124,7 @@ def test_a_check_finds_damage(server: Installation, place: Path, damage: str) ->
     assert problem.startswith(f"objects/{file.name[:2]}/{file.name}: ")
 
 
+@pytest.mark.slow
 def test_what_the_store_has_lost_is_named_and_the_rest_is_backed_up(server: Installation, place: Path) -> None:
     lost = next(entry.key for entry in server.store.list("blobs/") if entry.size == 2000)
     server.store.delete(lost)

@@ -51,6 +51,7 @@ def rows(url: str) -> dict[str, list[Any]]:
     return {name: sorted(map(repr, rows)) for name, rows in found.items() if name not in ("installation", "quarantine")}
 
 
+@pytest.mark.slow
 def test_a_backup_of_one_database_restores_into_the_other(
     new: New, place: Path, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_backup_of_one_database_restores_into_the_other(
         conn.execute(text(f"INSERT INTO metrics (job_uid, attempt_uid, attempt, metric, step, value, time_us) {again}"))
 
 
+@pytest.mark.slow
 def test_a_log_in_the_store_is_part_of_a_backup(new: New, place: Path) -> None:
     server, other, log = new("server"), new("other"), lines(3_000)
     keys: list[str] = []
@@ -136,6 +138,7 @@ def looking(load: Load, server: Installation) -> tuple[Watchdog, TestClock]:
     return watchdog, clock
 
 
+@pytest.mark.slow
 def test_a_job_that_was_running_is_tried_again_from_its_checkpoint(new: New, place: Path, tmp_path: Path) -> None:
     server, other = new("server"), new("other")
 
@@ -162,6 +165,7 @@ def test_a_job_that_was_running_is_tried_again_from_its_checkpoint(new: New, pla
     other.fill(resume)
 
 
+@pytest.mark.slow
 def test_a_job_whose_result_came_after_the_backup_succeeds_if_the_store_has_it(
     on_sqlite: New, place: Path, tmp_path: Path
 ) -> None:
@@ -193,6 +197,7 @@ def test_a_job_whose_result_came_after_the_backup_succeeds_if_the_store_has_it(
     fetch(other.store, sha256, tmp_path / "artifact")
 
 
+@pytest.mark.slow
 def test_what_is_newer_than_the_backup_is_reported_and_kept(on_sqlite: New, place: Path) -> None:
     server, other = on_sqlite("server"), on_sqlite("other")
     server.fill(lambda load: finished(load, "a"))
@@ -219,6 +224,7 @@ def test_what_is_newer_than_the_backup_is_reported_and_kept(on_sqlite: New, plac
     assert {entry.key for entry in server.store.list("")} == before
 
 
+@pytest.mark.slow
 def test_a_restore_refuses_what_is_in_use(new: New, place: Path) -> None:
     server, other = new("server"), new("other")
     server.fill(lambda load: finished(load, "a"))
@@ -251,6 +257,7 @@ async def _listening(db: Database) -> None:
     await heard.wait()
 
 
+@pytest.mark.slow
 def test_a_damaged_backup_changes_nothing(server: Installation, on_sqlite: New, place: Path) -> None:
     server.run("backup", place)
     other = on_sqlite("other")
@@ -264,6 +271,7 @@ def test_a_damaged_backup_changes_nothing(server: Installation, on_sqlite: New, 
     assert not Path(other.url.removeprefix("sqlite:///")).exists()
 
 
+@pytest.mark.slow
 def test_an_interrupted_restore_is_repeated(
     server: Installation, on_sqlite: New, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +297,7 @@ def test_a_damaged_object_of_the_store_is_repaired(server: Installation, on_sqli
     assert told["objects"] == made["objects"]
 
 
+@pytest.mark.slow
 def test_a_lost_database_file_is_replaced(server: Installation, place: Path) -> None:
     """The count of its commits, beside it, would stop a server that starts without it."""
     server.run("backup", place)
@@ -300,6 +309,7 @@ def test_a_lost_database_file_is_replaced(server: Installation, place: Path) -> 
     server.fill(lambda load: finished(load, "c"))
 
 
+@pytest.mark.slow
 def test_a_backup_of_an_older_version_is_migrated(server: Installation, on_sqlite: New, place: Path) -> None:
     name = server.run("backup", place)[1]["backup"]
     file, manifest = place / "backups" / name / "database", place / "backups" / name / "manifest.json"
@@ -318,6 +328,7 @@ def test_a_backup_of_an_older_version_is_migrated(server: Installation, on_sqlit
     assert rows(other.url) == rows(server.url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [key_of(Mark("other", 1, "t")), "collection/flag", "../key", "blobs/../x"])
 def test_a_manifest_cannot_name_other_files(server: Installation, on_sqlite: New, place: Path, key: str) -> None:
     name = server.run("backup", place)[1]["backup"]

@@ -94,6 +94,7 @@ async def test_validation_counts_what_creation_makes_and_stores_nothing(gym: Gym
     assert len(await baselines(gym)) == (await gym.get()).counts.baselines >= asked.estimate.baselines > 0
 
 
+@pytest.mark.slow
 async def test_a_pause_lets_live_jobs_end_and_creates_none(gym: Gym) -> None:
     await gym.create(**ALONE, policy={"parallel": 2})
     await gym.controller.step()
@@ -179,6 +180,7 @@ async def test_a_sweep_ends_after_the_baseline_that_it_cancels(gym: Gym) -> None
     assert (await gym.state(), await baselines(gym)) == ("CANCELLED", ["CANCELLED"])
 
 
+@pytest.mark.slow
 async def test_a_retry_runs_only_what_is_missing(gym: Gym) -> None:
     await gym.create(**ALONE)
     assert await gym.run(failing=("s-0002", "s-0003")) == ["s-0001", "s-0002", "s-0003", "s-0004"]
@@ -262,6 +264,7 @@ async def test_a_retry_goes_on_with_what_the_budget_left_of_a_retry(gym: Gym, cl
     assert await gym.states() == ["SUCCEEDED"] * 4
 
 
+@pytest.mark.slow
 async def test_an_extension_appends_what_is_new(gym: Gym) -> None:
     await gym.create(**ALONE)
     await gym.run()
@@ -351,6 +354,7 @@ async def test_results_and_artifacts_survive_the_jobs_and_a_sweep_goes_with_its_
     assert len(await gym.run()) == 4, "the name is free again, and the baseline is there"
 
 
+@pytest.mark.slow
 async def test_a_sweep_whose_job_was_retried_by_hand_is_not_deleted(gym: Gym) -> None:
     await gym.create(**ALONE)
     await gym.run(failing=("s-0001",))

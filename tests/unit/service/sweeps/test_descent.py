@@ -105,6 +105,7 @@ async def test_a_whole_run_that_passes_is_recommended(make: Callable[[Quality], 
     assert (points[-1].target_density, points[-1].cell["max_steps"]) == (LADDER[4], 600)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("recovered", "tried"), [(0.07, [LADDER[5]]), (0.1, [LADDER[5], LADDER[4]])])
 async def test_of_densities_that_miss_by_little_the_smallest_has_a_whole_run_first(
     make: Callable[[Quality], Gym], recovered: float, tried: list[float]
@@ -190,6 +191,7 @@ async def test_each_seed_is_a_chain_of_its_own(make: Callable[[Quality], Gym]) -
     assert starts[0] & starts[1] == {""}
 
 
+@pytest.mark.slow
 async def test_blocks_of_four_and_what_is_stored_are_those_of_the_base(make: Callable[[Quality], Gym]) -> None:
     gym = make(falls_below(0.3))
     stored = {"trim_vocabulary": True, "weight_dtype": "INT8", "activations": "INT8"}

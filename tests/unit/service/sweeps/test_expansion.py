@@ -137,6 +137,7 @@ async def test_a_user_has_the_id_of_a_point_already(gym: Gym) -> None:
     assert (await gym.job("s-0003")).state == "RUNNING", "it is not changed"
 
 
+@pytest.mark.slow
 async def test_a_teacher_that_failed_holds_up_no_other_sweep(gym: Gym) -> None:
     await job_of_a_user(gym, "teacher", target_density=1.0)
     await gym.create(base=BASE | {"teacher": {"job": "teacher"}}, axes=AXES)

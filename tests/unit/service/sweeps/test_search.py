@@ -70,6 +70,7 @@ async def test_a_search_holds_nothing_out_unasked(
     assert (dataset.hold_out if dataset.HasField("hold_out") else None) is held
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "passes"), [("MEAN", True), ("WORST", False)])
 async def test_the_mean_or_the_worst_of_three_seeds(make: Callable[[Quality], Gym], seeds: str, passes: bool) -> None:
     """With one bad seed of three, the mean is 0.5 points below dense and the worst 1.5."""
@@ -118,6 +119,7 @@ async def test_an_option_of_one_method_is_searched_with_that_one(make: Callable[
     assert cells == {("movement", 0.01), ("movement", 0.1), ("magnitude", 0.0)}
 
 
+@pytest.mark.slow
 async def test_a_point_beside_it_that_is_one_of_its_densities_is_measured_once(make: Callable[[Quality], Gym]) -> None:
     """It has another cell and the same spec."""
     gym = make(falls_below(0.1))
@@ -160,6 +162,7 @@ async def test_a_density_that_cannot_be_reached_is_a_miss(make: Callable[[Qualit
     assert done.state == done.SUCCEEDED
 
 
+@pytest.mark.slow
 async def test_another_failure_ends_that_combination_only(make: Callable[[Quality], Gym]) -> None:
     gym = make(falls_below(0.1))
     await gym.create(**SEARCH, axes=METHODS)

@@ -108,6 +108,7 @@ async def test_all_runs_of_a_study_in_blocks_have_the_pattern(gym: Gym) -> None:
     assert {(await spec_of(gym, f"s-{number:04d}")).pattern for number in range(1, count + 1)} == {"1x4"}
 
 
+@pytest.mark.slow
 async def test_without_rewinding_a_random_mask_applies_from_the_first_step(gym: Gym) -> None:
     await gym.create(**ROUNDS)
     [point] = [point for point in await gym.points() if point.method == "random"]
@@ -203,6 +204,7 @@ async def test_cancel_pause_and_resume(gym: Gym) -> None:
     assert await gym.jobs() == []
 
 
+@pytest.mark.slow
 async def test_a_round_whose_mask_was_deleted_is_skipped_with_the_reason(gym: Gym) -> None:
     await gym.create(**ROUNDS | {"tickets": {"controls": ["NONE"]}})
     await gym.controller.step()
@@ -222,6 +224,7 @@ async def test_a_round_whose_mask_was_deleted_is_skipped_with_the_reason(gym: Gy
     assert (first.state, second.state, second.state_reason) == (first.SUCCEEDED, second.SKIPPED, "INVALID_MODEL")
 
 
+@pytest.mark.slow
 async def test_more_seeds_densities_and_tasks_are_added_and_what_is_there_is_kept(gym: Gym) -> None:
     await gym.create(**ROUNDS | {"tickets": {"controls": ["NONE"]}})
     ran = await gym.run()

@@ -58,6 +58,7 @@ async def test_the_steps_follow_from_a_time_and_a_run_that_is_measured(
     assert [f"the dense model has {whole:,} steps" in note for note in chosen] == [True]
 
 
+@pytest.mark.slow
 async def test_no_run_is_begun_that_would_end_after_the_time_but_one_density_is_tried(
     make: Callable[[Quality], Gym], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +102,7 @@ async def test_a_time_is_for_a_descent_without_steps(
     assert rule in found[f"sweep.spec.{field}"], found
 
 
+@pytest.mark.slow
 async def test_a_dense_point_beside_the_search_does_not_say_how_long_its_runs_are(
     make: Callable[[Quality], Gym], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ async def test_a_submission_finds_what_the_store_lost_and_goes_on_when_it_was_se
     await world.submit(model=model)
 
 
+@pytest.mark.slow
 async def test_all_that_is_lost_is_found_at_once(world: World, tiny: Tiny, db: Database, store: BlobStore) -> None:
     files = {path.name: path.read_bytes() for path in tiny.model.iterdir()}
     model = await world.send_model(tiny)
@@ -122,6 +123,7 @@ async def test_a_worker_may_name_only_chunks_of_its_job(world: World, tiny: Tiny
     assert [field for field, _ in refused.value.violations] == ["chunks"]
 
 
+@pytest.mark.slow
 @only_local
 async def test_a_worker_without_the_attempts_secret_or_whose_lease_is_over_reports_nothing(
     world: World, tiny: Tiny, db: Database, store: BlobStore

@@ -40,6 +40,7 @@ async def collect(world: World, days: float = 2) -> None:
             await world.janitor.step()
 
 
+@pytest.mark.slow
 async def test_an_upload_without_a_job_is_deleted_and_then_its_objects(
     world: World, db: Database, store: BlobStore
 ) -> None:
@@ -74,6 +75,7 @@ async def test_what_is_used_stays_with_its_objects_until_its_job_is_deleted(
     assert world.objects() == set()
 
 
+@pytest.mark.slow
 async def test_an_object_that_another_database_knows_is_not_deleted(
     world: World, db: Database, store: BlobStore
 ) -> None:
@@ -156,6 +158,7 @@ async def test_an_upload_in_use_cannot_be_deleted(world: World, tiny: Tiny) -> N
     await world.sender.delete(name_of(model))
 
 
+@pytest.mark.slow
 @only_local
 async def test_a_job_that_is_created_while_its_upload_is_deleted_has_it_or_is_refused(world: World, tiny: Tiny) -> None:
     for number in range(12):

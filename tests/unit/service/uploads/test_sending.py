@@ -53,6 +53,7 @@ async def test_the_same_call_after_an_interruption_says_what_is_missing(sender: 
     assert len(contents(store)) == 3
 
 
+@pytest.mark.slow
 async def test_a_chunk_that_the_project_has_is_not_sent_again(sender: Sender, store: BlobStore) -> None:
     await sender.send(SMALL)
     other = await sender.create(described({"config.json": b"[]", "model.safetensors": b"weights"}))
@@ -81,6 +82,7 @@ async def test_other_bytes_than_were_announced_are_refused_and_not_stored(
     assert len((await sender.get(upload.name)).missing) == 2
 
 
+@pytest.mark.slow
 async def test_a_growing_file_is_refused_when_it_exceeds_its_chunk(sender: Sender, store: BlobStore) -> None:
     upload = await sender.create(described({"model.safetensors": FIRST}))
     found = await refusal(sender.put(upload.name, WEIGHTS, chunk=sha256(FIRST)))
@@ -106,6 +108,7 @@ async def test_clients_that_send_the_same_at_once_share_one_upload(sender: Sende
     assert len(contents(store)) == 2
 
 
+@pytest.mark.slow
 async def test_chunks_that_end_at_once_complete_the_upload(sender: Sender) -> None:
     parts = [bytes([number]) * 5 for number in range(30)]
     upload = await sender.create(described({f"{number}.txt": part for number, part in enumerate(parts)}))

@@ -77,6 +77,7 @@ def measured(page: Path, width: int, *, link: str = "", more: Sequence[str] = ()
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 1280])
 def test_the_page_does_not_scroll_sideways_and_no_label_hides_another(page: Path, width: int) -> None:
     found = measured(page, width)
@@ -84,6 +85,7 @@ def test_the_page_does_not_scroll_sideways_and_no_label_hides_another(page: Path
     assert (found["outside"], found["overlaps"], found["cut"]) == (0, 0, [])
 
 
+@pytest.mark.slow
 def test_a_usual_screen_shows_whole_tables(tmp_path: Path) -> None:
     teachers = [f"upload:{digit * 64}/{name}" for digit, name in (("a", "tiny-bert"), ("b", "large-model"))]
     points = [replace(one, cell={**one.cell, "teacher": teachers[one.number % 2]}) for one in grid()]
@@ -92,6 +94,7 @@ def test_a_usual_screen_shows_whole_tables(tmp_path: Path) -> None:
     assert measured(measurable(html), 1280)["hidden"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["nonzero", "bytes", "flops", "density"])
 def test_a_link_shows_the_plots_of_its_cost(page: Path, key: str) -> None:
     found = measured(page, 360, link=f"#by-{key}")
@@ -103,6 +106,7 @@ def test_without_a_link_the_density_is_shown(page: Path) -> None:
     assert measured(page, 1280)["sections"] == ["by-density"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "back"), [(1, "rgb(255, 255, 255)"), (0, "rgb(20, 24, 28)")])
 def test_the_page_is_light_or_dark_as_the_reader_likes(page: Path, scheme: int, back: str) -> None:
     assert measured(page, 1280, more=[f"--blink-settings=preferredColorScheme={scheme}"])["back"] == back
