@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from tests.integration.servers import Server
 from tests.neighbours import free_ports
+from tests.warm.python import warm_python
 
 from mvprune_service.executors.processes import kill_marked
 
@@ -142,6 +143,7 @@ def environment_of(place: Place, folder: Path, *, own_server: bool, stand_in: bo
         "MVPRUNE_ADDRESS": address,
         "MVPRUNE_WORKER_ADDRESS": worker_address,
         "MVPRUNE_EXECUTOR": "local",
+        **({} if stand_in else {"MVPRUNE_WORKER_PYTHON": str(warm_python())}),
     }
 
 
