@@ -207,7 +207,7 @@ class Model:
         return np.frombuffer(found, np.float32).reshape(len(texts), width)
 
     def generate(self, texts: Sequence[str], **parameters: Any) -> list[str]:
-        """What the model writes after each text, one after the other.
+        """What the model writes after each text, or of each text if it has an encoder, one after the other.
 
         Args:
             texts: prompts.
@@ -225,7 +225,8 @@ class Model:
 
         Args:
             text: the prompt.
-            has_begin: whether the prompt has its begin token already, as that of a chat template; else it gets it.
+            has_begin: whether the prompt has its begin token already, as that of a chat template; else it gets it. Of
+                a model with an encoder: whether the prompt has all its special tokens and its prefix.
             parameters: those of `POST /generate` in docs/serve.md, such as max_new_tokens, temperature and seed, but no
                 beams. Each that is left out or None is that of the artifact's generation_config.json.
 

@@ -62,6 +62,7 @@ class _Step(ctypes.Structure):
         ("cross_keys", ctypes.c_void_p),
         ("cross_values", ctypes.c_void_p),
         ("source_kept", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
     )
 
 

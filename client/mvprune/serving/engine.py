@@ -133,7 +133,8 @@ def native_engine(
 
     manifest = read_manifest(folder)
     model = infer.load(folder, threads=threads, activations=activations, hypotheses=hypotheses)
-    writer = NativeWriter(model, read_chat_template(folder, manifest)) if model.writes else None
+    chats = read_chat_template(folder, manifest) if model.kind == "causal-lm" else None
+    writer = NativeWriter(model, chats) if model.writes else None
     wanted = activations or manifest.activations
     reason = "" if model.activations == wanted else "this processor has no instruction for products of bytes (VNNI)"
     facts = Facts(

@@ -38,6 +38,8 @@ class NativeWriter:
     @property
     def why_no_chat(self) -> str:
         """See `mvprune.serving.writing.Writer`."""
+        if self._model.kind != "causal-lm":
+            return "the model has an encoder, and answers one text"
         return "" if self._chats else "its tokenizer has no chat template"
 
     def predict(self, inputs: Sequence[Input]) -> list[Answer]:

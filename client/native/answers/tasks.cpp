@@ -43,7 +43,19 @@ constexpr Task kTasks[] = {
     vectors("sentence-similarity"),
 };
 
+constexpr WritingTask kWritingTasks[] = {
+    {"summarization", "summarization", 512}, {"xsum", "summarization", 512},      {"cnn_dailymail", "summarization", 1024},
+    {"samsum", "summarization", 512},        {"translation", "translation", 128},
+};
+
 }  // namespace
+
+std::optional<WritingTask> writing_task_of(std::string_view name) {
+  for (const WritingTask& task : kWritingTasks) {
+    if (task.name == name) return task;
+  }
+  return std::nullopt;
+}
 
 const Task* task_of(std::string_view name) {
   for (const Task& task : kTasks) {

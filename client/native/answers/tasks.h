@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace mvprune::answers {
@@ -32,6 +33,15 @@ struct Task {
 
   int field_count() const { return fields[1].name.empty() ? 1 : 2; }
 };
+
+// A task of models that write text.
+struct WritingTask {
+  std::string_view name = "causal-lm", kind = "causal-lm";
+  int64_t max_length = 0;  // tokens of a text that an encoder reads, where the artifact does not say it
+};
+
+// Of models with an encoder; none: there is no task of this name.
+std::optional<WritingTask> writing_task_of(std::string_view name);
 
 // Null: no task that is answered here has this name.
 const Task* task_of(std::string_view name);

@@ -34,7 +34,7 @@ void normalize(const Normal& norm, int64_t rows, int64_t columns, const float* x
 }
 
 // The scores of up to kKeys keys that follow each other; those without a key are minus infinity.
-__m512 scores_of(const float* query, const float* keys, int64_t count, int64_t size, float scale, const uint8_t* kept) {
+__m512 scores_of(const float* query, const float* keys, int64_t count, int64_t size, float scale, const uint8_t* kept, const float* bias) {
   __m512 sums[kKeys];
   for (__m512& one : sums) one = _mm512_setzero_ps();
   for (int64_t i = 0; i < size; i += kLanes) {
@@ -47,13 +47,14 @@ __m512 scores_of(const float* query, const float* keys, int64_t count, int64_t s
   for (int64_t j = 0; kept && j < kKeys && j < count; ++j) {
     if (!kept[j]) shown &= static_cast<__mmask16>(~(1u << j));
   }
-  return _mm512_mask_mul_ps(_mm512_set1_ps(-__builtin_inff()), shown, totals(sums), _mm512_set1_ps(scale));
+  const __m512 added = bias ? some(bias, count) : _mm512_setzero_ps();
+  return _mm512_mask_add_ps(_mm512_set1_ps(-__builtin_inff()), shown, _mm512_mul_ps(totals(sums), _mm512_set1_ps(scale)), added);
 }
 
-void attend(const float* query, const float* keys, const float* values, const uint8_t* kept, int64_t length, int64_t size, float scale, float* scratch, float* context) {
+void attend(const float* query, const float* keys, const float* values, const uint8_t* kept, const float* bias, int64_t length, int64_t size, float scale, float* scratch, float* context) {
   __m512 most = _mm512_set1_ps(-__builtin_inff());
   for (int64_t first = 0; first < length; first += kKeys) {
-    const __m512 scores = scores_of(query, keys + first * size, length - first, size, scale, kept ? kept + first : nullptr);
+    const __m512 scores = scores_of(query, keys + first * size, length - first, size, scale, kept ? kept + first : nullptr, bias ? bias + first : nullptr);
     _mm512_storeu_ps(scratch + first, scores);
     most = _mm512_max_ps(most, scores);
   }

@@ -59,6 +59,7 @@ struct Step {
   const float* const* cross_keys;    // of each block, (texts, groups, source, size)
   const float* const* cross_values;  // as cross_keys
   const uint8_t* source_kept;        // (texts, source), or null: all
+  const float* bias;                 // (heads, length + 1), added to the scores of tokens, or null: none
 };
 
 // What a block needs that is no product.
@@ -67,8 +68,9 @@ struct DecoderIsa {
   void (*normalize)(const Normal& norm, int64_t rows, int64_t columns, const float* x, float* y);
   // x, one head, turned by its position in the text.
   void (*rotate)(const float* cosines, const float* sines, int64_t size, float* x);
-  // The context of one head of one text. Scratch memory has room for `length` floats and 16 more.
-  void (*attend)(const float* query, const float* keys, const float* values, const uint8_t* kept, int64_t length, int64_t size, float scale, float* scratch, float* context);
+  // The context of one head of one text; `bias`, (length,) or null, is added to the scores. Scratch memory has room for
+  // `length` floats and 16 more.
+  void (*attend)(const float* query, const float* keys, const float* values, const uint8_t* kept, const float* bias, int64_t length, int64_t size, float scale, float* scratch, float* context);
   // y = activation(y), or activation(gate) * y.
   void (*activate)(Gate activation, const float* gate, float* y, int64_t count);
   // The inner product of two arrays.

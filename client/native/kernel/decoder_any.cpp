@@ -44,10 +44,10 @@ float dot(const float* a, const float* b, int64_t count) {
   return total(even + odd);
 }
 
-void attend(const float* query, const float* keys, const float* values, const uint8_t* kept, int64_t length, int64_t size, float scale, float* scratch, float* context) {
+void attend(const float* query, const float* keys, const float* values, const uint8_t* kept, const float* bias, int64_t length, int64_t size, float scale, float* scratch, float* context) {
   float most = -__builtin_inff();
   for (int64_t token = 0; token < length; ++token) {
-    scratch[token] = kept && !kept[token] ? -__builtin_inff() : dot(query, keys + token * size, size) * scale;
+    scratch[token] = kept && !kept[token] ? -__builtin_inff() : dot(query, keys + token * size, size) * scale + (bias ? bias[token] : 0.0f);
     most = scratch[token] > most ? scratch[token] : most;
   }
   float sum = 0;

@@ -94,7 +94,8 @@ struct Decoding {
       float* one = queries().of(text, head);
       place(block->query_norm, text, one);
       float* out = context + (text * block->heads + head) * size;
-      parts.attend(one, all_keys, all_values, kept, step.length + 1, size, block->scale, scratch, out);
+      const float* bias = step.bias ? step.bias + head * (step.length + 1) : nullptr;
+      parts.attend(one, all_keys, all_values, kept, bias, step.length + 1, size, block->scale, scratch, out);
     }
   }
 
@@ -107,7 +108,7 @@ struct Decoding {
     const uint8_t* kept = step.source_kept ? step.source_kept + text * step.source : nullptr;
     for (int64_t head = group * each; head < (group + 1) * each; ++head) {
       const int64_t own = (text * block->heads + head) * block->size;
-      parts.attend(query + own, step.cross_keys[index] + place_of, step.cross_values[index] + place_of, kept, step.source, block->size, block->scale, scratch, context + own);
+      parts.attend(query + own, step.cross_keys[index] + place_of, step.cross_values[index] + place_of, kept, nullptr, step.source, block->size, block->scale, scratch, context + own);
     }
   }
 

@@ -17,10 +17,10 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 // What a model's file may have beside the settings of `Generation`, and changes nothing where one text is written without
 // beams: any value of the first ones, and one value of each of the others.
-constexpr std::string_view kIgnored[] = {"bos_token_id", "pad_token_id", "decoder_start_token_id", "transformers_version", "_from_model_config",
+constexpr std::string_view kIgnored[] = {"pad_token_id", "transformers_version", "_from_model_config",
                                          "use_cache", "length_penalty", "early_stopping", "cache_implementation", "cache_config",
                                          "return_dict_in_generate", "output_scores", "output_logits", "output_attentions", "output_hidden_states",
-                                         "encoder_repetition_penalty", "encoder_no_repeat_ngram_size", "disable_compile", "num_assistant_tokens",
+                                         "disable_compile", "num_assistant_tokens",
                                          "num_assistant_tokens_schedule", "assistant_confidence_threshold", "is_assistant", "trust_remote_code"};
 
 struct Neutral {
@@ -30,7 +30,8 @@ struct Neutral {
 
 constexpr Neutral kNeutral[] = {{"num_beams", 1}, {"num_beam_groups", 1}, {"num_return_sequences", 1}, {"diversity_penalty", 0},
                                 {"typical_p", 1}, {"epsilon_cutoff", 0}, {"eta_cutoff", 0}, {"min_p", 0}, {"top_h", 1},
-                                {"guidance_scale", 1}, {"penalty_alpha", 0}};
+                                {"guidance_scale", 1}, {"penalty_alpha", 0},
+                                {"encoder_repetition_penalty", 1}, {"encoder_no_repeat_ngram_size", 0}};
 
 // A setting that changes nothing: null, false, an empty list, or the number that means so.
 bool is_neutral(const std::string& name, const Json& value) {
@@ -79,6 +80,17 @@ class Reader {
     return std::nullopt;
   }
 
+  Fault words(const std::string& name, const Json& value, std::vector<std::vector<int64_t>>& found) const {
+    found.clear();
+    if (!value.items() || value.items()->size() > kMostEnds) return fault(name, "must be a list of at most 1000 lists of tokens");
+    for (const Json& word : *value.items()) {
+      found.emplace_back();
+      if (Fault fault = tokens(name, word, found.back())) return fault;
+      if (found.back().empty()) return fault(name, "must be lists of tokens, got an empty one");
+    }
+    return std::nullopt;
+  }
+
   Fault texts(const std::string& name, const Json& value, std::vector<std::string>& found) const {
     found.clear();
     const Json::Items one = value.items() ? Json::Items() : Json::Items{value};
@@ -104,6 +116,24 @@ void forbid_repeats(const std::vector<int64_t>& tokens, size_t size, std::vector
   for (size_t i = 0; i + size <= tokens.size(); ++i) {
     const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(i);
     if (std::equal(last, tokens.end(), first)) logits[static_cast<size_t>(tokens[i + size - 1])] = kNever;
+  }
+}
+
+// The words that are never written: of some tokens the last, after the others.
+void forbid_words(const Generation& settings, const std::vector<int64_t>& tokens, std::vector<float>& logits) {
+  for (const std::vector<int64_t>& word : settings.bad_words) {
+    const bool is_end = word.size() == 1 && std::find(settings.ends.begin(), settings.ends.end(), word[0]) != settings.ends.end();
+    const size_t before = word.size() - 1;
+    if (is_end || before > tokens.size() || word.back() >= static_cast<int64_t>(logits.size())) continue;
+    if (std::equal(word.begin(), word.end() - 1, tokens.end() - static_cast<std::ptrdiff_t>(before))) logits[static_cast<size_t>(word.back())] = kNever;
+  }
+}
+
+// Leaves these alone.
+void force(const std::vector<int64_t>& tokens, std::vector<float>& logits) {
+  std::fill(logits.begin(), logits.end(), kNever);
+  for (const int64_t token : tokens) {
+    if (token < static_cast<int64_t>(logits.size())) logits[static_cast<size_t>(token)] = 0;
   }
 }
 
@@ -169,6 +199,11 @@ Fault Generation::read(const Json& json, bool file) {
     else if (name == "repetition_penalty") fault = reader.number(name, value, 0.1, 10, repetition_penalty);
     else if (name == "no_repeat_ngram_size") fault = reader.whole(name, value, 0, kMostTokens, no_repeat_ngram_size);
     else if (name == "eos_token_id") fault = reader.tokens(name, value, ends);
+    else if (name == "bos_token_id" && file) fault = reader.whole(name, value, 0, kMostTokens, begin);
+    else if (name == "decoder_start_token_id" && file) fault = reader.whole(name, value, 0, kMostTokens, start);
+    else if (name == "forced_bos_token_id" && file) fault = reader.tokens(name, value, first);
+    else if (name == "forced_eos_token_id" && file) fault = reader.tokens(name, value, last);
+    else if (name == "bad_words_ids" && file) fault = reader.words(name, value, bad_words);
     else if (name == "seed" && !file) fault = reader.whole(name, value, 0, std::numeric_limits<int64_t>::max(), seed);
     else if (name == "stop" && !file) fault = reader.texts(name, value, stop);
     else if (name == "truncate" && !file) fault = reader.flag(name, value, truncate);
@@ -189,7 +224,7 @@ double Random::next() {
   return static_cast<double>((mixed ^ mixed >> 31) >> 11) * 0x1p-53;
 }
 
-int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, std::vector<float>& logits, Random& random) {
+int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, std::vector<float>& logits, Random& random) {
   if (settings.repetition_penalty != 1) {
     const auto penalty = static_cast<float>(settings.repetition_penalty);
     for (const int64_t token : std::unordered_set<int64_t>(tokens.begin(), tokens.end())) {
@@ -198,12 +233,15 @@ int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tok
     }
   }
   if (settings.no_repeat_ngram_size > 0) forbid_repeats(tokens, static_cast<size_t>(settings.no_repeat_ngram_size), logits);
+  forbid_words(settings, tokens, logits);
   const auto length = static_cast<int64_t>(tokens.size());
   if (length < settings.min_length || length - prompt < settings.min_new_tokens) {
     for (const int64_t end : settings.ends) {
       if (end < static_cast<int64_t>(logits.size())) logits[static_cast<size_t>(end)] = kNever;
     }
   }
+  if (length == 1 && !settings.first.empty()) force(settings.first, logits);
+  if (length + 1 == most && !settings.last.empty()) force(settings.last, logits);
   return settings.do_sample ? sample(settings, logits, random) : largest_of(logits);
 }
 

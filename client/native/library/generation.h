@@ -20,6 +20,10 @@ struct Generation {
   double temperature = 1, top_p = 1, repetition_penalty = 1;
   int64_t top_k = 50, no_repeat_ngram_size = 0;
   std::vector<int64_t> ends;  // tokens that end a text
+  std::optional<int64_t> begin, start;  // those that begin one; start: of a decoder that has an encoder
+  std::vector<int64_t> first;           // of which the second token of all is one, if it is not empty
+  std::vector<int64_t> last;            // of which the last token is one, if the text is as long as it may be
+  std::vector<std::vector<int64_t>> bad_words;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;  // texts before which the answer ends
   bool truncate = false;          // whether a prompt that is too long is cut
@@ -39,7 +43,8 @@ class Random {
   uint64_t state_;
 };
 
-// The next token of a text by the logits of all words, which are changed. `prompt`: how many of the tokens are given.
-int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, std::vector<float>& logits, Random& random);
+// The next token of a text by the logits of all words, which are changed. `prompt`: how many of the tokens are given;
+// `most`: how many there may be in all.
+int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, std::vector<float>& logits, Random& random);
 
 }  // namespace mvprune

@@ -142,7 +142,7 @@ mvprune_status mvprune_get_info(const mvprune_model* model, mvprune_info* info, 
       found.task = MVPRUNE_TEXT;
       found.activations = writer->rounds() ? MVPRUNE_ACTIVATIONS_INT8 : MVPRUNE_ACTIVATIONS_FP32;
       found.hidden_size = writer->hidden();
-      found.max_length = writer->decoder().longest();
+      found.max_length = writer->longest();
       found.density = writer->density();
       found.instructions = instruction_set();
       std::memcpy(static_cast<void*>(info), &found, size);

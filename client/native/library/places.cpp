@@ -5,6 +5,7 @@
 #include "../kernel/glibc.h"
 #include "encoder.h"
 #include "kernel_calls.h"
+#include "places.h"
 
 namespace mvprune {
 namespace {
@@ -13,16 +14,6 @@ constexpr float kHidden = -3e38f;  // a score whose exponential is 0
 constexpr int64_t kRelativeBuckets = 32, kRelativeReach = 128;  // of MPNet
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
-
-// MPNet's bucket of a query's place minus a key's.
-int64_t relative_bucket(int64_t distance) {
-  constexpr int64_t kHalfBuckets = kRelativeBuckets / 2, kExact = kHalfBuckets / 2;
-  const int64_t first = distance < 0 ? kHalfBuckets : 0, size = std::abs(distance);
-  if (size < kExact) return first + size;
-  const float share = std::log(static_cast<float>(size) / kExact) / static_cast<float>(std::log(static_cast<double>(kRelativeReach) / kExact));
-  const int64_t large = kExact + static_cast<int64_t>(share * (kHalfBuckets - kExact));
-  return first + std::min(large, kHalfBuckets - 1);
-}
 
 // DeBERTa's bucket of a distance.
 int64_t log_bucket(int64_t distance, int64_t buckets, int64_t reach) {
@@ -36,6 +27,16 @@ int64_t log_bucket(int64_t distance, int64_t buckets, int64_t reach) {
 
 }  // namespace
 
+int64_t relative_bucket(int64_t distance, int64_t buckets, int64_t reach, bool goes_both_ways) {
+  if (goes_both_ways) buckets /= 2;
+  const int64_t first = goes_both_ways && distance < 0 ? buckets : 0, exact = buckets / 2;
+  const int64_t size = goes_both_ways ? std::abs(distance) : std::max<int64_t>(distance, 0);
+  if (size < exact) return first + size;
+  const float share = std::log(static_cast<float>(size) / static_cast<float>(exact)) /
+                      static_cast<float>(std::log(static_cast<double>(reach) / static_cast<double>(exact)));
+  return first + std::min(exact + static_cast<int64_t>(share * static_cast<float>(buckets - exact)), buckets - 1);
+}
+
 Fault Encoder::make_places(Placed& made, int32_t threads) const {
   if (config_.body == Body::kMpnet) make_relative(made);
   if (config_.body == Body::kModernBert) make_turned(made);
@@ -47,7 +48,7 @@ void Encoder::make_relative(Placed& made) const {
   const int64_t span = made.span;
   std::vector<float> bias(at(config_.heads * 2 * span)), row(at(config_.heads));
   for (int64_t i = 0; i < 2 * span; ++i) {
-    places_.read_row(relative_bucket(i - span), row.data());
+    places_.read_row(relative_bucket(i - span, kRelativeBuckets, kRelativeReach, true), row.data());
     for (int64_t head = 0; head < config_.heads; ++head) bias[at(head * 2 * span + i)] = row[at(head)];
   }
   made.held.push_back(std::move(bias));

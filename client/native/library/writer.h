@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "../answers/tasks.h"
 #include "decoder.h"
 #include "generation.h"
 #include "model.h"
@@ -24,31 +25,46 @@ class Writer {
   const Error& why_no_tokenizer() const { return error_; }
   bool removes_blanks() const { return removes_blanks_; }
   int64_t hidden() const { return hidden_; }
+
+  // Tokens of the longest prompt and its text, or with an encoder of the longest text that it reads.
+  int64_t longest() const { return longest_; }
   double density() const { return density_; }
   bool rounds() const { return rounds_; }
 
-  // The tokens of a text.
-  Result<std::vector<int64_t>> read(std::string_view text) const;
+  // The tokens of a prompt, as in training. `is_whole`: nothing is added to it. `most`: of a text that is longer, these
+  // are for an encoder; 0: all.
+  Result<std::vector<int64_t>> read(std::string_view text, bool is_whole, int64_t most = 0) const;
 
-  // Those that a text begins with, as in training: the tokenizer's own ones, else the one that ends texts.
-  const std::vector<int64_t>& begin() const { return begin_; }
+  // How many tokens are in front of the text of a prompt, for a model without an encoder.
+  size_t before(bool is_whole) const { return is_whole ? 0 : begin_.size(); }
 
   // What is said of it, as a JSON object.
   std::string facts() const;
 
  private:
+  Fault read_task(const Artifact& artifact);
+  Fault read_settings(const Artifact& artifact);
   Fault read_tokenizer(const Artifact& artifact);
 
   std::unique_ptr<Decoder> decoder_;
   std::optional<Tokenizer> tokenizer_;
   Error error_;                  // if there is none
-  std::vector<int64_t> begin_;
+  answers::WritingTask task_;
+  std::string prefix_;           // before each text that an encoder reads
+  std::vector<int64_t> begin_;   // what a prompt begins with: the tokenizer's own tokens, else the one that ends texts
   int64_t end_ = -1;             // the tokenizer's token that ends one; -1: not known
   bool removes_blanks_ = false;
   Generation usual_;
-  int64_t hidden_ = 0;
+  int64_t hidden_ = 0, longest_ = 0;
   double density_ = 0;
   bool rounds_ = false;
+};
+
+// What a model reads before it writes: ids, or a text.
+struct Prompt {
+  std::vector<int64_t> ids;
+  std::string_view text;
+  bool has_text = false, is_whole = false;  // is_whole: see Writer::read
 };
 
 // A text that is being written, by one thread at a time.
@@ -60,8 +76,8 @@ class Writing {
     Ended ended = Ended::kNot;
   };
 
-  // `kept`: tokens at the start of the prompt that stay when it is cut. `settings`: a JSON object, or null.
-  static Result<std::unique_ptr<Writing>> begin(const Writer& writer, std::vector<int64_t> ids, size_t kept, const Json& settings, int32_t threads);
+  // `settings`: a JSON object, or null.
+  static Result<std::unique_ptr<Writing>> begin(const Writer& writer, Prompt prompt, const Json& settings, int32_t threads);
 
   // Writes a token.
   Result<Piece> next();
@@ -69,23 +85,25 @@ class Writing {
   // Ends the text where it is: what is left of it.
   Piece finish();
 
-  int64_t prompt_tokens() const { return prompt_; }
+  int64_t prompt_tokens() const { return prompt_tokens_; }
   int64_t truncated_tokens() const { return truncated_; }
 
  private:
   explicit Writing(const Writer& writer) : writer_(&writer) {}
-  Fault fit(size_t kept);
+  Fault fit_source(const Prompt& prompt);
+  Fault fit(size_t kept, int64_t longest);
   std::string written(bool is_last);
 
   const Writer* writer_;  // lives longer
   Generation settings_;
   Remembered remembered_;
-  std::vector<int64_t> tokens_;
+  std::vector<int64_t> source_;  // that an encoder has yet to read
+  std::vector<int64_t> tokens_;  // of the text, the first `given_` not written
   std::vector<float> logits_;
   Random random_{0};
   size_t read_ = 0;    // tokens that have gone through the model
-  size_t given_ = 0;   // bytes of the text that were given out
-  int64_t prompt_ = 0, truncated_ = 0, most_ = 0;
+  size_t said_ = 0;    // bytes of the text that were given out
+  int64_t given_ = 0, prompt_tokens_ = 0, truncated_ = 0, most_ = 0;
   int32_t threads_ = 1;
   bool is_stopped_ = false;
   Ended ended_ = Ended::kNot;

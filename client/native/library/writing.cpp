@@ -14,19 +14,19 @@ namespace {
 
 constexpr int64_t kMostIds = int64_t{1} << 24;
 
-// The tokens of a prompt, and how many of them are in front of its text.
-Result<std::vector<int64_t>> tokens_of(const Writer& writer, const mvprune_prompt& given, size_t& before) {
-  before = 0;
+// What a caller gives.
+Result<Prompt> prompt_of(const mvprune_prompt& given) {
   if (!given.text == !given.ids) return argument("prompt: text or ids must be given");
-  if (given.ids) {
-    if (given.tokens < 1 || given.tokens > kMostIds) return argument("prompt: there must be at least one token");
-    return std::vector<int64_t>(given.ids, given.ids + given.tokens);
+  Prompt prompt;
+  prompt.is_whole = given.is_whole != 0;
+  if (given.text) {
+    prompt.text = {given.text, given.bytes};
+    prompt.has_text = true;
+    return prompt;
   }
-  auto tokens = writer.read({given.text, given.bytes});
-  if (!tokens || given.is_whole) return tokens;
-  before = writer.begin().size();
-  tokens->insert(tokens->begin(), writer.begin().begin(), writer.begin().end());
-  return tokens;
+  if (given.tokens < 1 || given.tokens > kMostIds) return argument("prompt: there must be at least one token");
+  prompt.ids.assign(given.ids, given.ids + given.tokens);
+  return prompt;
 }
 
 // Gives a caller what `made` returns.
@@ -61,13 +61,10 @@ Result<std::string> written_answers(const Writer& writer, const Json& inputs, in
     const std::string place = "inputs[" + std::to_string(number++) + "]";
     const Json* given = input.find("text");
     if (!given || !given->text() || input.members()->size() != 1) return argument(place + " must be an object with a text alone, named text");
-    mvprune_prompt prompt{};
-    prompt.text = given->text()->data();
-    prompt.bytes = given->text()->size();
-    size_t before;
-    auto tokens = tokens_of(writer, prompt, before);
-    if (!tokens) return tokens.error();
-    auto writing = Writing::begin(writer, std::move(*tokens), before, *cut, threads);
+    Prompt prompt;
+    prompt.text = *given->text();
+    prompt.has_text = true;
+    auto writing = Writing::begin(writer, std::move(prompt), *cut, threads);
     if (!writing) return writing.error();
     std::string text;
     for (Ended ended = Ended::kNot; ended == Ended::kNot;) {
@@ -101,10 +98,9 @@ mvprune_status mvprune_begin(const mvprune_model* model, const mvprune_prompt* p
       if (!read) return argument("parameters must be JSON: " + read.error().text);
       parameters = std::move(*read);
     }
-    size_t before;
-    auto tokens = tokens_of(*model->writer, given, before);
-    if (!tokens) return tokens.error();
-    auto made = Writing::begin(*model->writer, std::move(*tokens), before, parameters, std::max(given.threads, 1));
+    auto read = prompt_of(given);
+    if (!read) return read.error();
+    auto made = Writing::begin(*model->writer, std::move(*read), parameters, std::max(given.threads, 1));
     if (!made) return made.error();
     *writing = new mvprune_writing{std::move(*made), ""};
     return std::nullopt;

@@ -204,7 +204,7 @@ HOSTILE += [{"num_key_value_heads": value} for value in (0, 3, 8)]
 HOSTILE += [{"head_dim": value} for value in (0, 1, 5, 2**20, 13)]
 HOSTILE += [{"rope_parameters": {"rope_type": "yarn"}}, {"rope_parameters": {"rope_theta": 0}}]
 HOSTILE += [{"sliding_window": 8, "use_sliding_window": True}, {"hidden_act": "mish"}, {"max_position_embeddings": 0}]
-HOSTILE += [{"architectures": ["GPT2LMHeadModel"]}, {"architectures": ["T5ForConditionalGeneration"]}]
+HOSTILE += [{"architectures": ["GPT2LMHeadModel"]}, {"architectures": ["UMT5ForConditionalGeneration"]}]
 
 
 def test_hostile_configurations(tmp_path: Path) -> None:

@@ -101,6 +101,19 @@ def test_texts_are_written_without_torch(tmp_path: Path) -> None:
         assert "mvpctl serve --engine torch does" in refused.json()["error"]["message"]
 
 
+def test_summaries_are_written_without_torch(tmp_path: Path) -> None:
+    model = decoder("T5ForConditionalGeneration", vocab_size=257)
+    folder = saved(tmp_path / "out", model, density=0.2, tokenizer=byte_tokenizer(), task="summarization")
+    writer = Predictor.open(folder).writer
+    assert writer
+    with serving(folder, "--threads", "1") as (ready, client, _):
+        assert (ready["engine"], ready["task"], ready["chat"]) == ("native", "summarization", False)
+        settings = {"max_new_tokens": 20, "no_repeat_ngram_size": 1}
+        answer = client.post("/generate", json={"inputs": "hello", "parameters": settings}).json()
+        assert answer["generated_text"] == writer.write(Wanted("hello", settings)).text != ""
+        assert client.post("/predict", json={"text": "a" * 20}).json() == writer.write(Wanted("a" * 20)).prediction
+
+
 @pytest.mark.slow
 def test_a_client_that_hangs_up_ends_a_text_of_the_library(tmp_path: Path) -> None:
     model: Any = decoder("LlamaForCausalLM", vocab_size=257, max_position_embeddings=1 << 20)

@@ -48,18 +48,35 @@ _ENCODER_DECODERS: dict[str, dict[str, Any]] = {
     "MarianMTModel": _ENCODER_DECODER | {"decoder_vocab_size": WORDS},
 }
 ENCODER_DECODERS = tuple(_ENCODER_DECODERS)
+_T5 = _ENDS | {
+    "vocab_size": WORDS,
+    "d_model": 48,
+    "d_kv": 16,
+    "d_ff": 100,
+    "num_layers": 2,
+    "num_heads": 4,
+    "decoder_start_token_id": 0,
+    "relative_attention_num_buckets": 12,
+    "relative_attention_max_distance": 20,
+}
+_T5S = {"T5ForConditionalGeneration": _T5, "MT5ForConditionalGeneration": _T5}
+T5S = tuple(_T5S)
+"""Whose steps the sparse runtime in torch computes part by part."""
 
 
 def decoder(name: str, density: float = 0.2, **settings: Any) -> Any:
     """A pruned model in evaluation mode, whose texts are not one word again and again."""
     torch.manual_seed(0)
     kind = getattr(transformers, name)
-    config = kind.config_class(**(_DECODERS | _ENCODER_DECODERS)[name] | settings)
+    config = kind.config_class(**(_DECODERS | _ENCODER_DECODERS | _T5S)[name] | settings)
     model = kind(config).eval()
     prune(model, density)
     with torch.no_grad():
         model.get_input_embeddings().weight.normal_(0, 1)
         model.get_output_embeddings().weight.normal_(0, 1)
+        for path, weight in model.named_parameters():
+            if "relative_attention_bias" in path:
+                weight.normal_(0, 1)
     return model
 
 

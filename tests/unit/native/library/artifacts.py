@@ -88,6 +88,8 @@ def saved(
     coding: Coding = Coding(),  # noqa: B008 (immutable)
     int8: bool = False,
     tokenizer: Any = None,
+    task: str = "sst2",
+    **spec: Any,
 ) -> Path:
     """The artifact of a model, whose blocks are pruned before. `int8`: of a job for int8 activations."""
     names = prune(model, density, uneven=density < 0.5)
@@ -100,9 +102,9 @@ def saved(
     kept = sum(layer.nonzero for layer in layers)
     digest = hashlib.sha256(b"").hexdigest()
     result = ResultInfo(
-        spec={"task": "sst2"},
+        spec={"task": task} | spec,
         model=ModelSource("tiny", "", digest),
-        dataset=DatasetSource("sst2", digest, 1, 1),
+        dataset=DatasetSource(task, digest, 1, 1),
         metrics={"eval/accuracy": 0.5},
         primary_metric="accuracy",
         accounting=Accounting(0.1, 0.1, 10**6, kept, 10**6, kept, 10**6, kept, 4 * 10**6),

@@ -59,11 +59,26 @@ def test_random_changes_under_sanitizers(fuzz: Path, body: str, task: str, value
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("name", "values"), [("GPT2LMHeadModel", "int8"), ("Qwen3ForCausalLM", "fp16")])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("GPT2LMHeadModel", "int8"),
+        ("Qwen3ForCausalLM", "fp16"),
+        ("T5ForConditionalGeneration", "int8"),
+        ("BartForConditionalGeneration", "fp16"),
+    ],
+)
 def test_decoders_of_random_changes_under_sanitizers(fuzz: Path, name: str, values: str, tmp_path: Path) -> None:
     tokenizer: Any = transformers.PreTrainedTokenizerFast(tokenizer_object=MADE["roberta"](), eos_token="</s>")
     model = decoder(name, vocab_size=len(tokenizer))
-    folder = saved(tmp_path / "out", model, coding=coded(values), int8=values == "int8", tokenizer=tokenizer)
+    folder = saved(
+        *(tmp_path / "out", model),
+        coding=coded(values),
+        int8=values == "int8",
+        tokenizer=tokenizer,
+        task="summarization",
+        source_prefix="say: ",
+    )
     command = [str(part) for part in (fuzz, folder, ROUNDS // 2, *FILES, "generation_config.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
