@@ -35,9 +35,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
     made.close()
 
 
-def start(server: Server, **environment: str) -> None:
-    """A server whose trainers only talk."""
-    server.start({"PYTHONPATH": str(CHATTY), **environment}, webhook_allow="127.0.0.0/8")
+# A server whose trainers only talk.
+ENVIRONMENT = {"PYTHONPATH": str(CHATTY)}
+OPTIONS = {"webhook_allow": "127.0.0.0/8"}
 
 
 def submit(client: Client, data: Data) -> str:
@@ -56,7 +56,7 @@ def submit(client: Client, data: Data) -> str:
 def test_no_event_is_lost_with_the_server(server: Server, tmp_path: Path) -> None:
     (port,) = free_ports(1)  # nothing listens there for now
     data = Data.write(tmp_path)
-    start(server)
+    server.start(ENVIRONMENT, **OPTIONS)
     with Client(server.address) as client:
         webhook = client.webhooks.create(URL.format(port=port), ["job.created", "job.cancelled"], webhook_id="w")
         assert webhook.secret.startswith("whsec_")
@@ -69,12 +69,13 @@ def test_no_event_is_lost_with_the_server(server: Server, tmp_path: Path) -> Non
     server.process.kill()
     server.process.wait()
     with receiving(port=port) as receiver:
-        start(server, MVPRUNE_FAILPOINTS="record.before_commit=kill:1")  # sent, and killed before that is recorded
+        # Sent, and killed before that is recorded: on a slow machine before it serves.
+        server.launch({**ENVIRONMENT, "MVPRUNE_FAILPOINTS": "record.before_commit=kill:1"}, **OPTIONS)
         until(lambda: server.process is not None and server.process.poll() is not None)
         assert len(receiver.got) == 1
         with closing(sqlite3.connect(server.home / "mvprune.sqlite")) as database, database:
             database.execute("UPDATE webhooks SET claim_us = 0")  # its time is over
-        start(server)
+        server.start(ENVIRONMENT, **OPTIONS)
         until(lambda: len(receiver.got) == 3)
         with Client(server.address) as client:
             until(lambda: [one.state for one in client.webhooks.deliveries("w")] == ["delivered"] * 2)
@@ -105,7 +106,7 @@ def test_the_receiver_of_the_page(server: Server, tmp_path: Path) -> None:
     _, _, rest = PAGE.read_text().partition("```python\n")
     (tmp_path / "receiver.py").write_text(rest.partition("```")[0])
     (port,) = free_ports(1)
-    start(server)
+    server.start(ENVIRONMENT, **OPTIONS)
     with Client(server.address) as client:
         secret = client.webhooks.create(URL.format(port=port), ["job.created"], webhook_id="w").secret
         environment = {**os.environ, "WEBHOOK_SECRET": secret, "PORT": str(port)}
