@@ -39,6 +39,8 @@ MASKED = {"count": 2, "layout": "gap", "shape": [2], "values": "BASE"}
         ([], b"\0", [1], "rows", "the shape must have an axis"),
         ([2], b"\0\0\0", [1, 2, 3], "gap", "count must fit the shape [2], got 3"),
         ([2**35], b"\0", [1], "gap", "the tensors must have at most 268435456 elements"),
+        ([2**59, 1], b"\0", [1], "gap", "the tensors must have at most 268435456 elements"),
+        ([2**60, 0], b"", [], "gap", "tensor 'w': shape must have less than 2^60 elements"),
         (
             [2**40, 2**40],
             b"\0",
@@ -53,6 +55,13 @@ def test_hostile_positions(
     craft: Callable[..., Path], shape: list[Any], gaps: bytes, values: list[float], layout: str, reason: str
 ) -> None:
     refused(craft(*one_sparse(shape, gaps, values, layout)), reason)
+
+
+def test_a_large_file_may_have_1024_elements_a_byte(craft: Callable[..., Path]) -> None:
+    parts = {"positions": packed_bytes(b"\0"), "values": ("F16", [1] * 2**18)}
+    path = craft(*crafted({"count": 2**18, "layout": "gap", "shape": [2**35], "values": "F16"}, **parts))
+    size = path.stat().st_size
+    refused(path, f"the tensors must have at most {1024 * size} elements in a file of {size} bytes, got {2**35}")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mvprune.artifact import Coding, Values, read_weights, write_weights
 from mvprune.artifact.header import GROUP, open_header
-from mvprune.artifact.values import STEPS, decode_values, encode_values, rounded, row_counts, scaled_counts
+from mvprune.artifact.values import STEPS, bfloat16_bits, decode_values, encode_values, rounded, row_counts, scaled_counts
 
 LARGEST = {Values.INT8: 127, Values.INT4: 7}
 
@@ -158,3 +158,10 @@ def test_an_int4_file_is_read_as_it_was_written(tmp_path: Path, zero_rows: int) 
     assert packed.scale_count == (100 - zero_rows) * 3
     assert packed.values is not None
     assert packed.values.shape[0] < 0.5 * packed.count  # less than four bits a number
+
+
+def test_every_tie_of_bfloat16_goes_to_the_even_number() -> None:
+    finite = np.arange(0x7F7F, dtype="<u4")
+    kept = np.concatenate([finite, finite | 0x8000])
+    for rest, up in ((0, 0), (1, 0), (0x7FFF, 0), (0x8000, kept % 2), (0x8001, 1), (0xFFFF, 1)):
+        assert np.array_equal(bfloat16_bits((kept << 16 | rest).view("<f4")), kept + up)
