@@ -10,7 +10,7 @@ import pytest
 from mvprune_service.domain.failures import FailureReason
 from mvprune_service.domain.machine import LIVE_ATTEMPTS, AttemptState, JobState
 from mvprune_service.domain.retries import Failure
-from mvprune_service.domain.watching import REPORT_US, Facts, Fail, Offer, Process, Result, Step, decide
+from mvprune_service.domain.watching import REPORT_US, Facts, Fail, Offer, Process, Result, Silence, Step, decide
 from mvprune_service.executors.base import Observation, Phase
 
 NOW, LEASE = 1_000_000_000, 15_000_000
@@ -36,7 +36,7 @@ PROCESSES = [
 OVER = [process for process in PROCESSES if process.over_us == REPORT_US]
 
 
-def end(facts: Facts, process: Process, result: Result) -> tuple[list[Step], Step | Offer | Fail]:
+def end(facts: Facts, process: Process, result: Result) -> tuple[list[Step], Step | Offer | Fail | Silence]:
     """Answers what is asked until something is decided: the questions, and the decision."""
     asked: list[Step] = []
     while True:
@@ -152,3 +152,18 @@ def test_a_process_that_no_node_had_room_for_uses_up_no_attempt() -> None:
     waiting = replace(FACTS, job=JobState.STARTING, attempt=AttemptState.SUBMITTED, start_deadline_us=NOW + LEASE)
     gave_up = Process(Observation(Phase.EXITED, detail="no room", started=False))
     assert end(waiting, gave_up, NOTHING)[1] == Fail(Failure(FailureReason.START_TIMEOUT, counts=False))
+
+
+def test_a_worker_that_runs_for_40_seconds_without_a_call_is_shown() -> None:
+    starting = replace(FACTS, job=JobState.STARTING, attempt=AttemptState.SUBMITTED, start_deadline_us=NOW + LEASE)
+    runs = Process(Observation(Phase.RUNNING), running_us=40_000_000)
+    words = "the worker has run for 40 s and has not called the server; "
+    assert end(starting, runs, NOTHING)[1] == Silence(f"{words}it has written nothing")
+    assert end(starting, replace(runs, last_line="hm"), NOTHING)[1] == Silence(f"{words}its last line: hm")
+    for facts, process in (
+        (starting, replace(runs, running_us=39_999_999)),
+        (starting, replace(runs, seen=Observation(Phase.PENDING))),
+        (replace(starting, refusal="no"), runs),
+        (FACTS, runs),
+    ):
+        assert end(facts, process, NOTHING)[1] is Step.WAIT
