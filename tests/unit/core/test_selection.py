@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mvprune.runtime import kernel
 from mvprune_core.pruning import selection
+from mvprune_core.pruning.elementwise import in_parallel
 from mvprune_core.pruning.selection import WeightedScores, kept_count, materialize, select_top, select_top_on_device
 
 Way = Callable[[Sequence[Tensor], int, Sequence[Tensor], int], None]
@@ -183,3 +184,18 @@ def test_values_that_are_not_numbers_do_not_break_selection() -> None:
 @example(size=30, thousandths=100)
 def test_kept_count_is_the_exact_floor(size: int, thousandths: int) -> None:
     assert kept_count(size, thousandths / 1000) == int(Fraction(thousandths, 1000) * size)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_each_item_is_seen_once_and_no_error_is_lost(threads: int) -> None:
+    def keep(index: int, item: str) -> None:
+        seen.append((index, item))
+        if item == "bad":
+            raise ValueError(item)
+
+    torch.set_num_threads(threads)
+    seen: list[tuple[int, str]] = []
+    in_parallel(keep, "abc")
+    assert sorted(seen) == [(0, "a"), (1, "b"), (2, "c")]
+    with pytest.raises(ValueError, match="bad"):
+        in_parallel(keep, ["good", "bad"])

@@ -79,7 +79,7 @@ def load_mask(
     layers: Mapping[str, nn.Linear | Conv1D],
     objective: Objective,
     seed: int,
-    block: int = 1,
+    block: int,
 ) -> GivenMask:
     """The mask that a model's zeros are, or a part of it, and the weights to start from.
 
@@ -131,7 +131,7 @@ def load_start(
     layers: Mapping[str, nn.Linear | Conv1D],
     objective: Objective,
     seed: int,
-    block: int = 1,
+    block: int,
 ) -> GivenMask:
     """The masks and the weights of a model that was pruned before, from which pruning goes on.
 
