@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from mvprune.artifact import Coding, Values, read_weights, write_weights
 from mvprune.artifact.header import GROUP, open_header
-from mvprune.artifact.values import STEPS, bfloat16_bits, decode_values, encode_values, rounded, row_counts, scaled_counts
+from mvprune.artifact.values import (
+    STEPS,
+    bfloat16_bits,
+    decode_values,
+    encode_values,
+    rounded,
+    row_counts,
+    scaled_counts,
+)
 
 LARGEST = {Values.INT8: 127, Values.INT4: 7}
 

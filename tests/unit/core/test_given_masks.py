@@ -252,14 +252,19 @@ def test_a_trimmed_vocabulary_is_refused_to_start_from(
     compress(model_folder, data, method=method, mask_from=tmp_path / "few", **STILL)
 
 
-@pytest.mark.slow
-def test_a_density_above_that_of_the_mask_is_refused(
-    artifact: Path, model_folder: Path, data: ClassificationData
+@pytest.mark.parametrize("pattern", [None, "1x4"])
+@pytest.mark.parametrize("option", ["mask_from", "start_from"])
+def test_a_density_above_that_of_the_other_model_is_refused(
+    model_folder: Path, data: ClassificationData, save: Callable[..., Path], option: str, pattern: str | None
 ) -> None:
-    with pytest.raises(
-        CompressionError, match=r"density must be at most 0\.\d+, which mask_from has, got 0\.5"
-    ) as caught:
-        compress(model_folder, data, mask_from=artifact, density=0.5, **QUICK)
+    model = AutoModel.from_pretrained(model_folder)
+    for name, weight in model.encoder.named_parameters():
+        if weight.dim() == 2 and "LayerNorm" not in name:
+            weight.data.view(-1, 2, 4)[:, 1] = 0  # a half, in blocks of four
+    given: Any = {option: save(model, "half"), "pattern": pattern, "density": 0.56}
+    method = LockedMask() if option == "mask_from" else Magnitude(selection="global")
+    with pytest.raises(CompressionError, match=rf"must be at most 0\.5, which {option} has, got 0\.56; ") as caught:
+        compress(model_folder, data, method=method, **QUICK | given)
     assert caught.value.reason == Reason.DENSITY_NOT_REACHED
 
 

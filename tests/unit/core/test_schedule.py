@@ -97,6 +97,7 @@ def test_events_prune_a_few_times_and_set_the_learning_rate_back() -> None:
 def test_the_first_event_prunes_no_more_than_is_asked_for() -> None:
     schedule = Schedule("events", pruning_start=0.0, cooldown=0.5)
     assert [schedule.density_at(step, 10, 0.5) for step in (0, 5)] == [0.5, 0.5]
+    assert schedule.density_at(0, 10, 0.1) == pytest.approx(0.3), "seven tenths, unless it is told"
 
 
 def test_one_event_prunes_at_the_start_of_the_cooldown() -> None:
