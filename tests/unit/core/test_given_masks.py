@@ -26,6 +26,10 @@ from mvprune_core import (
     Training,
     compress,
 )
+from mvprune_core.models.loading import load_model
+from mvprune_core.models.prunable import prunable_layers
+from mvprune_core.runs.given_masks import GivenMask, find_mask, load_mask
+from mvprune_core.tasks import Objective
 
 QUICK: dict[str, Any] = {
     "training": Training(max_steps=30, batch_size=32, learning_rate=5e-3),
@@ -47,6 +51,15 @@ def pruned(model_folder: Path, data: ClassificationData) -> Result:
 def artifact(pruned: Result, tmp_path: Path) -> Path:
     pruned.save(tmp_path / "artifact")
     return tmp_path / "artifact"
+
+
+@pytest.fixture
+def half(model_folder: Path, save: Callable[..., Path]) -> Path:
+    """The model with a half of its weights, in blocks of four."""
+    model = AutoModel.from_pretrained(model_folder)
+    for layer in prunable_layers(model).values():
+        layer.weight.data.view(-1, 2, 4)[:, 1] = 0
+    return save(model, "half")
 
 
 def _kept(result: Result) -> dict[str, torch.Tensor]:
@@ -162,6 +175,36 @@ def test_local_selection_keeps_no_weight_that_the_mask_does_not(
     assert note.endswith("that of the mask, in place of 0.1")
 
 
+def test_shuffled_weights_stay_in_their_matrix_or_in_layers_of_their_kind(
+    model_folder: Path, objective: Objective, half: Path
+) -> None:
+    student = load_model(find_mask(model_folder, None), objective, 0)
+    layers = prunable_layers(student.model)
+
+    def start(which: Any, seed: int = 0) -> GivenMask:
+        method = LockedMask(initial_weights=which)
+        known = {"student": student, "layers": layers, "objective": objective}
+        return load_mask(find_mask(half, None), method, density=None, seed=seed, block=1, **known)
+
+    own = {f"{name}.weight": layer.weight.detach() for name, layer in layers.items()}
+    assert not start("model").weights
+    shuffled, exchanged = start("shuffled"), [start("shuffled_layers", seed).weights for seed in range(4)]
+    assert shuffled.weights.keys() == own.keys()
+    assert start("shuffled").sha256 == shuffled.sha256 != start("shuffled", 1).sha256
+    for name, weight in own.items():
+        found = shuffled.weights[name]
+        assert shuffled.masks[name].sum() == weight.numel() // 2
+        assert found.shape == weight.shape
+        assert not torch.equal(found, weight)
+        assert torch.equal(found.reshape(-1).sort().values, weight.reshape(-1).sort().values)
+    names = [f"bert.encoder.layer.{index}.output.dense.weight" for index in range(2)]
+    orders = {tuple(torch.equal(weights[name], own[names[0]]) for name in names) for weights in exchanged}
+    assert orders == {(True, False), (False, True)}
+    assert all(
+        any(torch.equal(weights[name], own[other]) for other in names) for weights in exchanged for name in names
+    )
+
+
 @pytest.mark.slow
 def test_before_the_mask_applies_the_dense_model_is_trained(
     artifact: Path, model_folder: Path, data: ClassificationData
@@ -255,13 +298,9 @@ def test_a_trimmed_vocabulary_is_refused_to_start_from(
 @pytest.mark.parametrize("pattern", [None, "1x4"])
 @pytest.mark.parametrize("option", ["mask_from", "start_from"])
 def test_a_density_above_that_of_the_other_model_is_refused(
-    model_folder: Path, data: ClassificationData, save: Callable[..., Path], option: str, pattern: str | None
+    model_folder: Path, data: ClassificationData, half: Path, option: str, pattern: str | None
 ) -> None:
-    model = AutoModel.from_pretrained(model_folder)
-    for name, weight in model.encoder.named_parameters():
-        if weight.dim() == 2 and "LayerNorm" not in name:
-            weight.data.view(-1, 2, 4)[:, 1] = 0  # a half, in blocks of four
-    given: Any = {option: save(model, "half"), "pattern": pattern, "density": 0.56}
+    given: Any = {option: half, "pattern": pattern, "density": 0.56}
     method = LockedMask() if option == "mask_from" else Magnitude(selection="global")
     with pytest.raises(CompressionError, match=rf"must be at most 0\.5, which {option} has, got 0\.56; ") as caught:
         compress(model_folder, data, method=method, **QUICK | given)
