@@ -298,3 +298,9 @@ def test_a_matrix_that_starts_near_zero_does_not_take_the_weights_of_all_others(
     densities = [float(matrix.kept.float().mean()) for matrix in masks.matrices]
     assert densities[-1] < 0.1
     assert min(densities[:-1]) > 0.05
+
+
+def test_a_weight_that_is_computed_is_refused_by_its_name() -> None:
+    layer = torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+    with pytest.raises(TypeError, match=r"block\.0\.weight is computed, not a parameter"):
+        masks_of(nn.ModuleDict({"block": nn.ModuleList([layer])}))

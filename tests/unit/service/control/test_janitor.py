@@ -20,6 +20,7 @@ from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import attempt_logs, audit
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.engine.statements import fetch_one
+from mvprune_service.db.janitor import page_of_references
 from mvprune_service.db.tables.artifacts import ARTIFACTS
 from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS, AttemptRow
 from mvprune_service.db.tables.audit import AUDIT
@@ -111,6 +112,9 @@ class Rows:
     async def artifact(self, sha256: str, manifest: dict[str, Any], **values: Any) -> None:
         known = {"attempt": 1, "manifest_bytes": 1, "create_us": 1, **values}
         await self.add(ARTIFACTS, project="p", sha256=sha256, manifest=manifest, **known)
+
+    async def artifacts(self) -> list[str]:
+        return list(await self.db.read(lambda conn: conn.execute(select(ARTIFACTS.c.sha256)).scalars().all()))
 
     async def checkpoints(self, job_uid: str, attempt_uid: str, store: BlobStore, folder: Path, *steps: int) -> None:
         for step in steps:
@@ -219,15 +223,27 @@ async def test_what_a_live_student_needs_stays(janitor: Janitor, rows: Rows, clo
         await rows.artifact(sha256, {"files": []}, expire_us=clock.now)
     await janitor.step()
     assert (await rows.jobs.get("teacher")) is not None
-    assert await rows.count(ARTIFACTS) == 1
+    assert await rows.artifacts() == ["a1"]
     await rows.set(JOBS, waiting, teacher_sha256="a1")
     await rows.set(JOBS, running, state="FAILED", end_us=clock.now)
     await janitor.step()
     assert (await rows.jobs.get("teacher")) is None
-    assert await rows.count(ARTIFACTS) == 1, "another live student learns from it"
+    assert await rows.artifacts() == ["a1"], "another live student learns from it"
     await rows.set(JOBS, waiting, state="CANCELLED", end_us=clock.now)
     await janitor.step()
-    assert await rows.count(ARTIFACTS) == 0
+    assert await rows.artifacts() == []
+
+
+async def test_every_artifact_is_on_one_page_of_references(rows: Rows) -> None:
+    for sha256 in ("a3", "a1", "a2"):
+        await rows.artifact(sha256, {"files": [{"sha256": f"of {sha256}"}]})
+    every = ["a1", "of a1", "a2", "of a2", "a3", "of a3"]
+    for size in range(1, 5):
+        page, pages = None, []
+        while not pages or page is not None:
+            found, page = await rows.db.read(page_of_references, page, size)
+            pages.append(found)
+        assert [found for found in pages if found] == [set(every[at : at + 2 * size]) for at in range(0, 6, 2 * size)]
 
 
 # --- checkpoints
