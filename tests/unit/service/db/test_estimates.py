@@ -29,9 +29,11 @@ def spec(**training: Any) -> job_pb2.CompressionSpec:
     return ParseDict(base | {"training": training}, job_pb2.CompressionSpec())
 
 
-async def begin(db: Database, jobs: Jobs, job_id: str, made: job_pb2.CompressionSpec, *losses: tuple[str, int]) -> str:
+async def begin(
+    db: Database, jobs: Jobs, job_id: str, made: job_pb2.CompressionSpec, *losses: tuple[str, int], **resources: float
+) -> str:
     """A running job that has loaded for 20 s, and made steps of 0.5 s each: name of the training, and their number."""
-    uid = await jobs.create(job_id)
+    uid = await jobs.create(job_id, **resources)
 
     def work(tx: Tx) -> None:
         assert schedule(tx, uid, Reserved(1, 0, 0), executor="x", start_timeout_us=60 * SECOND)
@@ -63,9 +65,11 @@ async def change(db: Database, uid: str, **columns: object) -> None:
     await db.write(lambda tx: tx.conn.execute(update(JOBS).where(JOBS.c.uid == uid).values(**columns)) and None)
 
 
-async def finish(db: Database, jobs: Jobs, job_id: str, made: job_pb2.CompressionSpec, steps: int) -> None:
+async def finish(
+    db: Database, jobs: Jobs, job_id: str, made: job_pb2.CompressionSpec, steps: int, **resources: float
+) -> None:
     """A job that loads for 20 s, trains for 0.5 s a step, and has ended."""
-    uid = await begin(db, jobs, job_id, made, ("pruning", steps))
+    uid = await begin(db, jobs, job_id, made, ("pruning", steps), **resources)
     await change(db, uid, state="SUCCEEDED", end_us=int((START + LOADING + steps * A_STEP) * SECOND))
 
 
@@ -129,6 +133,13 @@ async def test_what_cannot_be_compared_is_not_guessed(db: Database, jobs: Jobs, 
     assert "for 1 of 2 configurations" in found.text
     assert (await asked_of_job(db, other))[0] is None
     assert (await asked_of_job(db, spec(max_steps=400), gpus=1))[0] is None, "it ran without a GPU"
+
+
+async def test_only_jobs_with_as_many_gpus_are_compared(db: Database, jobs: Jobs) -> None:
+    await finish(db, jobs, "a", spec(max_steps=400), 400, gpus=2)
+    for resources, known in (({"gpus": 2}, True), ({"gpus": 1}, False), ({"gpus": 0}, False), ({}, False)):
+        found, _ = await asked_of_job(db, spec(max_steps=400), **resources)
+        assert (found is not None) is known, resources
 
 
 async def test_nothing_is_measured_on_a_fresh_server(db: Database) -> None:

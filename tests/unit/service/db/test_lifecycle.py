@@ -288,6 +288,23 @@ async def test_only_finished_jobs_are_deleted_and_their_artifacts_stay(db: Datab
     assert artifact.job_id is None
 
 
+@pytest.mark.parametrize(("first", "second"), [(1, 2), (2, 1), (1, None), (None, 1), (None, None)])
+async def test_an_artifact_is_kept_for_as_long_as_one_of_its_jobs_asks_for(
+    db: Database, jobs: Jobs, clock: TestClock, first: int | None, second: int | None
+) -> None:
+    for job_id, days in (("a", first), ("b", second)):
+        policy = job_pb2.ExecutionPolicy()
+        if days is not None:
+            policy.retention.FromSeconds(days * 86_400)
+        uid = await jobs.create(job_id, policy=policy)
+        await db.write(leases.offer, await run(db, jobs, job_id), SHA, actor="worker")
+        await db.write(leases.publish, uid, (await jobs.live(job_id)).attempt.uid, MANIFEST, 1)
+    artifact = await db.read(records.artifact_named, ArtifactName("p", SHA))
+    assert artifact is not None
+    days = None if artifact.expire_us is None else (artifact.expire_us - clock.now) / (86_400 * SECOND)
+    assert days == (None if first is None or second is None else pytest.approx(2, abs=1e-6))
+
+
 async def test_the_schema_refuses_impossible_rows(db: Database, jobs: Jobs) -> None:
     uid = await jobs.create()
     fence = await start(db, jobs)

@@ -123,6 +123,8 @@ async def test_cancel_skips_what_has_no_job_and_ends_what_is_live(gym: Gym) -> N
     assert (done.state, done.counts.cancelled, done.counts.skipped) == (done.CANCELLED, 2, 2)
     assert done.HasField("end_time")
     assert await baselines(gym) == ["CANCELLED"]
+    events = (await gym.servicer.ListSweepEvents(sweep_pb2.ListSweepEventsRequest(parent=NAME), None)).events
+    assert [(event.sequence, event.type) for event in events] == [(1, "SWEEP_CREATED"), (2, "CANCEL"), (3, "CANCELLED")]
     assert (await ask(gym, "CancelSweep")).state == sweep_pb2.Sweep.CANCELLED
     assert await refused(gym, "ExtendSweep", points=[{"density": 0.5}]) == "WRONG_STATE"
 

@@ -158,6 +158,16 @@ async def test_an_upload_in_use_cannot_be_deleted(world: World, tiny: Tiny) -> N
     await world.sender.delete(name_of(model))
 
 
+@only_local
+async def test_only_an_upload_without_a_use_goes_after_a_day(world: World, tiny: Tiny) -> None:
+    model, unused = await world.send_model(tiny), await world.sender.send(SMALL)
+    await world.submit(model=model)
+    world.clock.pass_seconds(DAY + 1)
+    await world.janitor.step()
+    assert (await world.sender.get(name_of(model))).jobs == 1
+    assert (await refusal(world.sender.get(unused.name))).code == "NOT_FOUND"
+
+
 @pytest.mark.slow
 @only_local
 async def test_a_job_that_is_created_while_its_upload_is_deleted_has_it_or_is_refused(world: World, tiny: Tiny) -> None:
