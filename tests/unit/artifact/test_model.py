@@ -39,6 +39,7 @@ from mvprune.artifact import (
 )
 from mvprune.artifact.header import open_header
 from mvprune.artifact.packing import pack_mask
+from mvprune.artifact.sizes import description_bytes
 from mvprune.common.units import size
 
 
@@ -277,6 +278,12 @@ def test_all_files_count(saved: Path) -> None:
     assert read_manifest(saved).total_bytes == total
     assert f"| bytes | {size(total)} in all files" in (saved / "README.md").read_text()
     assert f"<td>{size(total)} in all files" in (saved / "report.html").read_text()
+
+
+def test_what_describes_a_model_takes_as_many_bytes_as_was_said(saved: Path) -> None:
+    files = ("config.json", "vocab.txt", "templates/chat.jinja")
+    config = transformers.AutoConfig.from_pretrained(saved)
+    assert description_bytes(config, Tokenizer()) == sum((saved / name).stat().st_size for name in files)
 
 
 def test_the_tokenizer_is_stored_without_white_space(save: Callable[..., Path], tmp_path: Path) -> None:
