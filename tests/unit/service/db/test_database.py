@@ -12,9 +12,10 @@ from shutil import copyfile
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from sqlalchemy import Connection, select, text, update
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until_true
 
 from mvprune_migrations import HEAD
 from mvprune_service.db import overview
@@ -44,10 +45,15 @@ def projects(conn: Connection) -> list[str]:
     return list(conn.execute(text("SELECT project FROM projects ORDER BY project")).scalars())
 
 
-async def test_writes_that_come_together_lose_nothing(db: Database) -> None:
+async def test_writes_that_come_together_lose_nothing_and_are_counted(db: Database) -> None:
+    def counted() -> float:
+        return REGISTRY.get_sample_value("mvprune_database_commit_writes_sum") or 0
+
+    before = counted()
     await db.write(add, "p")
     counts = await asyncio.gather(*(db.write(count_up) for _ in range(200)))
     assert sorted(counts) == list(range(1, 201))
+    await until_true(lambda: counted() == before + 201)  # it is counted after callers have their answers
 
 
 async def test_a_read_is_of_one_moment(db: Database) -> None:
