@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -75,8 +74,7 @@ class NativeWriter:
 
     def _begun(self, wanted: Wanted) -> Text:
         settings: dict[str, Any] = {name: value for name, value in wanted.settings.items() if name not in _OF_BEAMS}
-        settings["seed"] = secrets.randbits(63) if wanted.seed is None else wanted.seed
-        settings |= {"most_new_tokens": wanted.most_tokens, "truncate": wanted.is_cut}
+        settings |= {"seed": wanted.seed, "most_new_tokens": wanted.most_tokens, "truncate": wanted.is_cut}
         if wanted.stop:
             settings["stop"] = list(wanted.stop)
         is_chat = not isinstance(wanted.prompt, str)

@@ -137,10 +137,10 @@ typedef struct mvprune_prompt {
   const int64_t* ids; /* (tokens,); null: there is a text */
   int64_t tokens;
   /* A JSON object of settings with the names of transformers: max_new_tokens, min_new_tokens, do_sample, temperature,
-   * top_p, top_k, repetition_penalty, no_repeat_ngram_size, eos_token_id; and `seed`, `stop` (a text or a list: the answer
-   * ends before the first of them), `truncate` (of a prompt that is too long, its first tokens are left out, or of one
-   * for an encoder its last ones) and `most_new_tokens` (a bound where max_new_tokens is left out). null: those of the
-   * artifact's generation_config.json, as for each that is left out. */
+   * top_p, top_k, repetition_penalty, no_repeat_ngram_size, eos_token_id; and `seed` (of sampling; left out: another one
+   * each time), `stop` (a text or a list: the answer ends before the first of them), `truncate` (of a prompt that is too
+   * long, its first tokens are left out, or of one for an encoder its last ones) and `most_new_tokens` (a bound where
+   * max_new_tokens is left out). null: those of the artifact's generation_config.json, as for each that is left out. */
   const char* parameters;
   int32_t threads;  /* at most, the caller's among them; 0: one. They do not change the text. */
   int32_t is_whole; /* whether the text has its begin token already, as that of a chat template; else it gets it. For an

@@ -36,10 +36,16 @@ Result<Bytes> Folder::read(const std::string& name, uint64_t limit) const {
   // Not blocking: opening a pipe may never end.
   const Descriptor file{open(path.c_str(), O_RDONLY | O_NONBLOCK)};
   if (file.number < 0) return unreadable(name, std::strerror(errno));
-  // Pipes have no end; the size of a device is 0, and that of a folder beyond any limit.
+  // Pipes have no end, a folder has nothing to read, and a device is read although its size is 0. fstat would say so too,
+  // but since glibc 2.33 it has a name that an older one lacks.
   const off_t size = lseek(file.number, 0, SEEK_END);
-  if (size < 0 || lseek(file.number, 0, SEEK_SET) < 0) return unreadable(name, "not a regular file");
+  const bool is_seekable = size >= 0 && lseek(file.number, 0, SEEK_SET) == 0;
+  uint8_t first;
+  const ssize_t there = is_seekable ? ::read(file.number, &first, 1) : 0;
+  if (!is_seekable || (there < 0 && errno == EISDIR) || (there > 0 && !size)) return unreadable(name, "not a regular file");
+  if (there < 0) return unreadable(name, std::strerror(errno));
   if (static_cast<uint64_t>(size) > limit) return too_large(name, limit);
+  if (lseek(file.number, 0, SEEK_SET) < 0) return unreadable(name, std::strerror(errno));
   Bytes bytes(static_cast<size_t>(size));
   size_t got = 0;
   while (got < bytes.size()) {

@@ -154,7 +154,7 @@ Result<std::unique_ptr<Writing>> Writing::begin(const Writer& writer, Prompt pro
   }
   if (prompt.ids.empty()) return Error{"the prompt must have tokens that the model knows, got none", Code::kArgument};
   made->threads_ = threads;
-  made->random_ = Random(made->settings_.seed.value_or(0));
+  made->random_ = made->settings_.seed ? Random(*made->settings_.seed) : Random::unseeded();
   if (encoder) {
     made->tokens_ = {*made->settings_.start};
     if (Fault fault = made->fit_source(prompt)) return *fault;

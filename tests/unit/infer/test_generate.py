@@ -139,6 +139,13 @@ def test_sampling_is_by_the_probabilities_and_the_seed(tmp_path: Path) -> None:
         assert texts[0] == texts[1] != texts[2]
 
 
+def test_without_a_seed_each_text_is_sampled_anew(tmp_path: Path) -> None:
+    folder = write_decoder(tmp_path / "out", do_sample=True, temperature=5.0, max_new_tokens=8)
+    with infer.load(folder, threads=1) as model:
+        texts = [*model.generate([PROMPT] * 4), *(one["generated_text"] for one in model.predict([PROMPT] * 4))]
+        assert len(set(texts)) == len(texts)
+
+
 def test_texts_come_in_pieces_and_end_before_a_stop(tmp_path: Path) -> None:
     folder = write_decoder(tmp_path / "out")
     writer = Predictor.open(folder).writer
