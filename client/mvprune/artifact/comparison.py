@@ -19,7 +19,8 @@ class Compared:
     Attributes:
         name: as it was given.
         method: name of the method, "" if the spec has none.
-        metrics, differences: of the manifest; by how much each is above the first artifact's, where both have it.
+        metrics, differences: of the manifest; by how much each is above the first artifact's, where both have it and
+            their tasks are the same.
         bytes: of all files.
         dense_flops, sparse_flops: of the accounting; 0: not counted.
         densities: kind of matrix → fraction of its weights that is kept.
@@ -49,10 +50,12 @@ class Comparison:
 
     Attributes:
         options: what differs in what was asked for: dotted name → value of each artifact, None where it has none.
+        notes: which artifacts have other data than the first.
     """
 
     artifacts: tuple[Compared, ...]
     options: Mapping[str, tuple[Any, ...]]
+    notes: tuple[str, ...]
 
 
 def compare(manifests: Sequence[tuple[str, Manifest]]) -> Comparison:
@@ -61,6 +64,7 @@ def compare(manifests: Sequence[tuple[str, Manifest]]) -> Comparison:
     return Comparison(
         tuple(_compared(name, manifest, first) for name, manifest in manifests),
         _differing([flat(manifest.spec) for _, manifest in manifests]),
+        tuple(filter(None, (_note(name, manifest, *manifests[0]) for name, manifest in manifests[1:]))),
     )
 
 
@@ -96,7 +100,7 @@ def _compared(name: str, manifest: Manifest, first: Manifest) -> Compared:
         density=counts.density,
         kept_weights=counts.kept_weights,
         metrics=manifest.metrics,
-        differences=_above(manifest.metrics, first.metrics),
+        differences=_above(manifest.metrics, first.metrics) if manifest.dataset.name == first.dataset.name else {},
         bytes=manifest.total_bytes,
         dense_bytes=counts.dense_bytes,
         sparse_bytes=counts.sparse_bytes,
@@ -106,6 +110,15 @@ def _compared(name: str, manifest: Manifest, first: Manifest) -> Compared:
         sparse_flops=counts.sparse_flops,
         densities=densities(manifest.layers),
     )
+
+
+def _note(name: str, manifest: Manifest, first_name: str, first: Manifest) -> str:
+    """What keeps the metrics of two artifacts from being compared; "" for nothing."""
+    if manifest.dataset.name != first.dataset.name:
+        return f"{name} is for {manifest.dataset.name}, {first_name} for {first.dataset.name}: metrics are not compared"
+    if manifest.dataset.fingerprint != first.dataset.fingerprint:
+        return f"{name} was trained or evaluated on other data than {first_name}: metrics may differ because of the data"
+    return ""
 
 
 def _above(metrics: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:

@@ -42,6 +42,8 @@ def _print(found: Comparison) -> None:
     ones = found.artifacts
     columns = ["", *(one.name for one in ones)]
     print_table(columns, result_rows(ones), numbers=True)
+    for note in found.notes:
+        print(f"note: {note}")
     if found.options:
         print()
         rows = [[name, *(_word(value) for value in values)] for name, values in found.options.items()]

@@ -67,6 +67,7 @@ class ComparisonFacts:
 
     artifacts: list[ComparedFacts]
     options: Mapping[str, list[Any]]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -127,10 +128,11 @@ async def _compare(call: Call) -> Answer:
     options = {name: list(values) for name, values in found.options.items()}
     columns = ["", *(one.job for one in ones)]
     shown = table(columns, compared_rows(found.artifacts))
+    shown += "".join(f"\nnote: {note}" for note in found.notes)
     if options:
         rows = [[name, *("-" if value is None else str(value) for value in of)] for name, of in options.items()]
         shown += f"\n\n{table(['OPTION', *columns[1:]], rows)}"
-    return Answer(shown, ComparisonFacts(ones, options))
+    return Answer(shown, ComparisonFacts(ones, options, found.notes))
 
 
 async def _download(call: Call) -> Answer:

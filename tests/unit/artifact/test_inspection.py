@@ -127,7 +127,28 @@ def test_side_by_side(folder: Path, tmp_path: Path) -> None:
         "magnitude": (None, {}),
         "values": (None, "INT8"),
     }
+    assert found.notes == ()
     assert compare([("a", other), ("b", other)]).options == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "has_differences", "note"),
+    [
+        (
+            {"fingerprint": "0" * 64},
+            True,
+            "b was trained or evaluated on other data than a: metrics may differ because of the data",
+        ),
+        ({"name": "ner"}, False, "b is for ner, a for sst2: metrics are not compared"),
+    ],
+    ids=str,
+)
+def test_side_by_side_with_other_data(folder: Path, change: dict[str, str], has_differences: bool, note: str) -> None:
+    one = read_manifest(folder)
+    other = dataclasses.replace(one, dataset=dataclasses.replace(one.dataset, **change))
+    found = compare([("a", one), ("b", other)])
+    assert bool(found.artifacts[1].differences) == has_differences
+    assert found.notes == (note,)
 
 
 def test_neither_numpy_nor_torch_is_needed(folder: Path) -> None:
