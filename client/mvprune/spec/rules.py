@@ -192,7 +192,8 @@ def _density(given: Given, *, in_sweep: bool) -> Iterator[Problem]:
     if density == 1 and has_mask:
         yield bad("density", 1, "below 1 or unset with mask_from")
     if density is None and not (has_mask or gives_density(given.get("pattern"))):
-        yield bad("density", None, f"{bound}; 0.03 keeps 3 % of the prunable weights")
+        # A message that says 0 is like one that says nothing.
+        yield Problem("density", f"must be {bound}, got 0 or none; 0.03 keeps 3 % of the prunable weights")
     elif density is None and in_sweep:
         yield bad(
             "density",

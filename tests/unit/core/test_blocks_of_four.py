@@ -317,7 +317,7 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
             {"method": OBERT(fisher_block_size=6)},
             "fisher_block_size must be a multiple of 4 with .* 1x4, got 6",
         ),
-        ({"density": None}, "density must be above 0, at most 1, got none"),
+        ({"density": None}, "density must be above 0, at most 1, got 0 or none"),
     ],
 )
 def test_what_does_not_go_together(

@@ -315,7 +315,7 @@ def test_a_density_above_that_of_the_other_model_is_refused(
             "mask_from must be a model with zeros, .* with the method locked_mask, got none",
         ),
         ({"method": "magnitude", "mask_from": "m"}, "method must be locked_mask, or unset, with mask_from"),
-        ({}, "density must be above 0, at most 1, got none"),
+        ({}, "density must be above 0, at most 1, got 0 or none"),
         ({"mask_from": "m", "density": 1}, "density must be below 1 or unset with mask_from, got 1"),
     ],
 )

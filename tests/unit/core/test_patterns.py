@@ -185,7 +185,7 @@ def test_another_pattern_is_another_run(model_folder: Path, data: Classification
             {"pattern": "2:4", "method": SMP()},
             "pattern must be unset or 1x4 with the method smp, got '2:4'; take one of .*movement",
         ),
-        ({}, "density must be above 0, at most 1, got none"),
+        ({}, "density must be above 0, at most 1, got 0 or none"),
     ],
 )
 def test_what_does_not_go_together(

@@ -53,7 +53,7 @@ class TokenClassification(Objective):
         return describe_classes(config, self.data.labels)
 
     def training_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
-        pieces = _pieces(self.data.train.words, tokenizer, max_length)
+        pieces = _checked(_pieces(self.data.train.words, tokenizer, max_length))
         classes = model_classes(config, self.data.labels).astype(np.int32)
         tags = [classes[sentence] for sentence in self.data.train.tags]
         labels = [
@@ -63,7 +63,9 @@ class TokenClassification(Objective):
         return Examples({**pieces.inputs, "labels": labels}, {}, pieces.pad_token)
 
     def validation_examples(self, tokenizer: Any, config: Any, max_length: int) -> Examples:
-        return _pieces(self.data.validation.words, tokenizer, max_length)
+        pieces = _pieces(self.data.validation.words, tokenizer, max_length)
+        # Inputs without tags are answered, those that the tokenizer leaves nothing of too.
+        return _checked(pieces) if self.data.validation.tags else pieces
 
     def predict(
         self, model: nn.Module, examples: Examples, device: torch.device, group: Group = ALONE
@@ -80,7 +82,8 @@ class TokenClassification(Objective):
             best: NDArray[np.int64] = output.logits.float().cpu()[..., classes].argmax(dim=-1).numpy()
             return best
 
-        for indices, best in forward_passes(model, examples, device, read, group=group):
+        passes = forward_passes(model, examples, device, read, group=group) if examples.notes["word"] else ()
+        for indices, best in passes:
             for row, index in enumerate(indices):
                 words = examples.notes["word"][index]
                 first = np.flatnonzero(words >= 0)
@@ -169,9 +172,13 @@ def _pieces(sentences: Sequence[Sequence[str]], tokenizer: Any, max_length: int)
                 notes["word"].append(words)
         add_inputs(inputs, tokenizer, encodings, kept)
         first += encodings["overflow_to_sample_mapping"][-1] + 1
-    if not notes["word"]:
-        raise CompressionError(Reason.INVALID_DATASET, "the model's tokenizer leaves nothing of the sentences' words")
     return Examples(inputs, {}, pad_token(tokenizer), notes)
+
+
+def _checked(pieces: Examples) -> Examples:
+    if not pieces.notes["word"]:
+        raise CompressionError(Reason.INVALID_DATASET, "the model's tokenizer leaves nothing of the sentences' words")
+    return pieces
 
 
 def _first_tokens(encodings: Any, row: int, words: Sequence[str], last_word: int) -> NDArray[np.int32]:

@@ -58,7 +58,7 @@ def submissions(argv: Sequence[str], args: argparse.Namespace) -> list[Submissio
         UsageError: the options are not.
     """
     found = _submissions(argv, args)
-    if args.sparsity is not None:
+    if args.sparsity is not None and 0 < args.sparsity <= 1:
         kept = f"--sparsity {args.sparsity:g} keeps {percent(args.sparsity)} of the prunable weights"
         print(f"note: {kept}, as in the paper; --density is the plain name", file=sys.stderr)
     return found

@@ -129,7 +129,7 @@ async def test_an_artifact_from_which_heads_were_removed_is_refused(school: Scho
 @pytest.mark.parametrize(
     ("spec", "field", "text"),
     [
-        ({"locked_mask": {}}, "target_density", "must be above 0, at most 1, got none"),
+        ({"locked_mask": {}}, "target_density", "must be above 0, at most 1, got 0 or none"),
         (
             {"locked_mask": {}, "target_density": 0.5},
             "locked_mask.mask_from",
