@@ -117,7 +117,7 @@ def _note(name: str, manifest: Manifest, first_name: str, first: Manifest) -> st
     if manifest.dataset.name != first.dataset.name:
         return f"{name} is for {manifest.dataset.name}, {first_name} for {first.dataset.name}: metrics are not compared"
     if manifest.dataset.fingerprint != first.dataset.fingerprint:
-        return f"{name} was trained or evaluated on other data than {first_name}: metrics may differ because of the data"
+        return f"{name} was trained or evaluated on other data than {first_name}: metrics may differ because of it"
     return ""
 
 

@@ -10,6 +10,7 @@ The target folder must be new or empty.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -121,7 +122,8 @@ def _not_kept(manifest: Manifest, artifact: Path, to: str, sizes: Mapping[str, i
     lost = f"{size_text(weights)}, the artifact's {size_text(manifest.accounting.sparse_bytes)}"
     if not has_zeros(manifest):
         return f"{to} has not the size of the artifact: its weights take {lost}"
-    speed = "; ".join(speed_in_words(manifest.metrics)) or f"`mvpctl benchmark {artifact}` measures both speeds"
+    benchmark = f"mvpctl benchmark {shlex.quote(str(artifact))}"
+    speed = "; ".join(speed_in_words(manifest.metrics)) or f"`{benchmark}` measures both speeds"
     return (
         f"{to} has the zeros, but not the size and the speed of the sparse model: its weights take {lost}; "
         f"`mvprune.load({str(artifact)!r}, {SPARSE})` runs the sparse model; {speed}"

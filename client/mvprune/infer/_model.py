@@ -257,11 +257,12 @@ class Model:
 
 
 def _as_data_error(refused: _library.Refused, field: str, names: Collection[str] = _NAMED) -> Exception:
-    """`names`: of what was given; a text about one begins with its name, and one about the prompt says so."""
+    """`names`: of what was given; a text about one, or about a part of an input, begins with its name, and one about
+    the prompt says so."""
     if refused.status == _library.TOO_LONG:
         return TooLong(field, str(refused).removeprefix(_PROMPT))
     if refused.status == _library.INVALID_ARGUMENT:
         text = str(refused).removeprefix(_PROMPT)
         named, _, rule = text.partition(" ")
-        return DataError(named, rule) if named in names else DataError(field, text)
+        return DataError(named, rule) if named in names or named.startswith("inputs[") else DataError(field, text)
     return MemoryError(str(refused)) if refused.status == _library.OUT_OF_MEMORY else RuntimeError(str(refused))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mvprune.common.metrics import INT8_LATENCY_RATIO, TESTED, VALIDATION, Names, bounds, bounds_text
+from mvprune.common.metrics import ABOVE_CONSTANT, INT8_LATENCY_RATIO, TESTED, VALIDATION, Names, bounds, bounds_text
 from mvprune.common.units import percent
 from mvprune.data.tasks import LOSSES
 from mvprune.spec.gate import Gate, GateResult, size_ratio
@@ -127,10 +127,17 @@ def _text(choice: Choice, question: Question, metric: str) -> str:
     cell = ", ".join(f"{name} {_shown(name, value)}" for name, value in group.cell.items()) or "the base"
     facts = [
         *_quality(group, metric),
+        *_about_constant(group),
         *([f"{size / 1e6:.1f} MB"] if (size := group.mean("bytes")) is not None else []),
         *_speed(group),
     ]
     return f"{cell}: {', '.join(facts)}; {_about_gates(choice, question)}{_about_artifact(choice, metric)}"
+
+
+def _about_constant(group: Group) -> list[str]:
+    """Whether it has learned nothing, which gates on differences from a dense model that has not either cannot tell."""
+    above = group.mean(ABOVE_CONSTANT)
+    return ["no better than a constant answer"] if above is not None and above <= 0 else []
 
 
 def _speed(group: Group) -> list[str]:

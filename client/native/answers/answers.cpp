@@ -216,7 +216,7 @@ Result<std::vector<Answers::Input>> Answers::read(const Json& inputs) const {
       input[static_cast<size_t>(field - fields.begin())] = member.value.text();
     }
     for (size_t i = 0; i < fields.size(); ++i) {
-      if (fields[i].is_required && !input[i]) return Error{place + "." + std::string(fields[i].name) + " must be a text", Code::kArgument};
+      if (fields[i].is_required && !input[i]) return Error{place + "." + std::string(fields[i].name) + " must be a text, got nothing", Code::kArgument};
     }
   }
   return read;

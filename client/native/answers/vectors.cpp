@@ -8,7 +8,12 @@
 namespace mvprune::answers {
 Result<Encoding> Answers::with_prompt(std::string_view text, const std::string& name) const {
   const std::string* prompt = texts_->prompt(name);
-  if (!prompt) return Error{"prompt_name must be one of the model's prompts, got " + name, Code::kArgument};
+  if (!prompt) {
+    std::string known;
+    for (const auto& [one, _] : model_->config().prompts) known += ", " + one;
+    const std::string rule = known.empty() ? "unset: the model has none" : "one of the model's prompts" + known;
+    return Error{"prompt_name must be " + rule + ", got " + name, Code::kArgument};
+  }
   return texts_->cut(*prompt + std::string(text), std::nullopt, Truncate::kLongest, max_length_);
 }
 

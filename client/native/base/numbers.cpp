@@ -1,9 +1,13 @@
 #include "numbers.h"
 
+#include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+
+#include <unistd.h>
 
 namespace mvprune {
 
@@ -24,6 +28,14 @@ std::string written_number(float value) {
   std::snprintf(digits, sizeof digits, "%.9g", static_cast<double>(value));
   return digits;
 #endif
+}
+
+uint64_t fresh_number() {
+  // std::random_device needs a newer glibc than the library does. The process differs after a fork, and the count where the
+  // clock has not moved.
+  static std::atomic<uint64_t> count{0};
+  const auto now = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  return (now ^ static_cast<uint64_t>(getpid()) << 40) + count++ * 0xD1342543DE82EF95u;
 }
 
 }  // namespace mvprune

@@ -1,6 +1,7 @@
-// Numbers as texts, whatever the locale.
+// Numbers as texts, whatever the locale, and numbers from nowhere.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace mvprune {
@@ -10,5 +11,8 @@ bool read_number(const std::string& text, double& value);
 
 // The shortest decimal that is read as the same number. It must be finite.
 std::string written_number(float value);
+
+// Another number each time, to begin a row of random numbers with; not for secrets.
+uint64_t fresh_number();
 
 }  // namespace mvprune

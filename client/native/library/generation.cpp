@@ -1,13 +1,9 @@
 #include "generation.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <unordered_set>
-
-#include <unistd.h>
 
 #include "../kernel/glibc.h"
 #include "artifact.h"
@@ -219,16 +215,6 @@ Fault Generation::read(const Json& json, bool file) {
   if (!file && shapes && !samples) do_sample = true;
   if (!file && shapes && !do_sample) return Error{"temperature, top_p and top_k must not be given where do_sample is false", Code::kArgument};
   return std::nullopt;
-}
-
-Random Random::unseeded() {
-  // std::random_device needs a newer glibc than the library does. The number of the process differs after a fork, and the
-  // counter between texts that begin in the same tick of the clock.
-  static std::atomic<uint64_t> texts{0};
-  const auto now = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-  Random mixed(now ^ static_cast<uint64_t>(getpid()) << 40);
-  mixed.state_ += texts++ * 0xD1342543DE82EF95u;
-  return mixed;
 }
 
 double Random::next() {

@@ -37,7 +37,6 @@ struct Generation {
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
-  static Random unseeded();  // others each time
   double next();  // from 0 on, below 1
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../answers/writing.h"
+#include "../base/numbers.h"
 #include "kernel_calls.h"
 
 namespace mvprune {
@@ -154,7 +155,7 @@ Result<std::unique_ptr<Writing>> Writing::begin(const Writer& writer, Prompt pro
   }
   if (prompt.ids.empty()) return Error{"the prompt must have tokens that the model knows, got none", Code::kArgument};
   made->threads_ = threads;
-  made->random_ = made->settings_.seed ? Random(*made->settings_.seed) : Random::unseeded();
+  made->random_ = Random(made->settings_.seed ? *made->settings_.seed : fresh_number());
   if (encoder) {
     made->tokens_ = {*made->settings_.start};
     if (Fault fault = made->fit_source(prompt)) return *fault;

@@ -23,6 +23,7 @@ MVPRUNE_MATH(log)
 MVPRUNE_MATH(sin)
 MVPRUNE_MATH(tanh)
 
+MVPRUNE_IMPORT("Math", "random") double page_random();
 MVPRUNE_IMPORT("Math", "pow") double page_pow(double x, double y);
 extern "C" float powf(float x, float y) { return static_cast<float>(page_pow(static_cast<double>(x), static_cast<double>(y))); }
 
@@ -37,6 +38,8 @@ std::string written_number(float value) {
   char digits[32];
   return std::string(digits, page_write_number(value, digits));
 }
+
+uint64_t fresh_number() { return static_cast<uint64_t>(page_random() * 0x1p53); }
 
 }  // namespace mvprune
 

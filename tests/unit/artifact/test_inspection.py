@@ -137,7 +137,7 @@ def test_side_by_side(folder: Path, tmp_path: Path) -> None:
         (
             {"fingerprint": "0" * 64},
             True,
-            "b was trained or evaluated on other data than a: metrics may differ because of the data",
+            "b was trained or evaluated on other data than a: metrics may differ because of it",
         ),
         ({"name": "ner"}, False, "b is for ner, a for sst2: metrics are not compared"),
     ],

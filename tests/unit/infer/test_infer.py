@@ -103,7 +103,7 @@ def test_vectors(artifact: Artifact) -> None:
             assert found.dtype == np.float32  # type: ignore[union-attr]
             np.testing.assert_allclose(np.asarray(found), right.encode(TEXTS, **given), atol=2e-6)
         assert np.asarray(model.encode([])).shape == (0, 32)
-        with pytest.raises(DataError, match="prompt_name: must be one of the model's prompts, got document"):
+        with pytest.raises(DataError, match="prompt_name: must be one of the model's prompts, query, got document"):
             model.encode(["a"], prompt_name="document")
         with pytest.raises(ValueError, match="dimensions must be from 1 to 32, those of the model, got 33"):
             model.encode(["a"], dimensions=33)
@@ -142,9 +142,9 @@ def test_tasks_are_those_of_the_package(artifact: Artifact, tmp_path: Path) -> N
 def test_what_is_wrong_is_said(artifact: Artifact, tmp_path: Path) -> None:
     with infer.load(artifact("mnli")) as model:
         for given, said in (
-            ([{"text": "a"}], r"inputs\[0\].text_pair must be a text"),
-            ([{"text": "a", "text_pair": "b"}, {"txt": "a"}], r"inputs\[1\].txt must be left out"),
-            ([{"text": 1, "text_pair": "b"}], r"inputs\[0\].text must be a text"),
+            ([{"text": "a"}], r"^inputs\[0\].text_pair: must be a text, got nothing"),
+            ([{"text": "a", "text_pair": "b"}, {"txt": "a"}], r"^inputs\[1\].txt: must be left out"),
+            ([{"text": 1, "text_pair": "b"}], r"^inputs\[0\].text: must be a text"),
         ):
             with pytest.raises(DataError, match=said):
                 model.predict(given)  # type: ignore[arg-type]

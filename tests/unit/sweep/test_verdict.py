@@ -123,3 +123,11 @@ def test_the_recommendation_says_whether_it_is_faster_than_dense_int8(ratio: flo
     one = pruned(1, 0.1, 0.897, 900)
     timed = replace(one, values={**one.values, "int8_latency_ratio": ratio})
     assert text in judge(QUESTION, [timed], "accuracy").text
+
+
+@pytest.mark.parametrize(("above", "is_said"), [(-0.02, True), (0.0, True), (0.02, False)])
+def test_the_recommendation_says_where_nothing_was_learned(above: float, is_said: bool) -> None:
+    one = pruned(1, 0.1, 0.497, 900, dense=0.5)
+    verdict = judge(QUESTION, [replace(one, values={**one.values, "above_constant": above})], "accuracy")
+    assert verdict.passed
+    assert ("0.30 points below dense, no better than a constant answer, 0.0 MB" in verdict.text) == is_said
