@@ -44,8 +44,8 @@ class Folder:
     """A folder that is held open. It is closed when nobody refers to it any more: a thread may outlive its download.
 
     Raises:
-        DownloadError: it is a symbolic link or no folder; or it was there already, and another user's or open to
-            everyone's changes.
+        DownloadError: its parent is missing or takes no folders; it is a symbolic link or no folder; or it was there
+            already, and another user's or open to everyone's changes.
         OSError: it cannot be made.
     """
 
@@ -59,6 +59,8 @@ class Folder:
             os.mkdir(name, 0o775, dir_fd=inside)
         except FileExistsError:
             made = False
+        except FileNotFoundError:  # unlike that of os.open: another download has not taken it
+            raise DownloadError(f"{path} cannot be made: {path.parent} is not there, or takes no folders") from None
         try:
             self.descriptor = os.open(name, os.O_RDONLY | _DIRECTORY | _SAFE, dir_fd=inside)
         except OSError as error:

@@ -246,6 +246,9 @@ def test_a_folder_that_cannot_be_made(client: Client, name: str, tmp_path: Path)
         client.download("j1", tmp_path / "loop" / "out")
     with pytest.raises(mvprune.DownloadError, match="loop: its symbolic links lead in a circle"):
         check_destination(tmp_path / "loop")
+    if Path("/proc/self").exists():  # where root gets "no such file", everybody else no permission
+        with pytest.raises(mvprune.DownloadError, match="cannot be made|Permission denied"):
+            client.download("j1", "/proc/mvprune")
 
 
 def test_a_second_download_waits_for_the_first_and_verifies(

@@ -62,10 +62,14 @@ _CODES: dict[type[MvpruneError], ExitCode] = {
 _FLAGS = {
     "filter": "--filter",
     "insecure": "--insecure",
+    "issuer.rules": "--rules",
     "order_by": "--order-by",
     "parent": "--project",
     "request_id": "--request-id",
+    "token.scope": "--scope",
+    "webhook.events": "--events",
 }
+_NOT_OF_JOBS = ("issuer.", "token.", "webhook.")
 
 
 class UsageError(Exception):
@@ -139,4 +143,5 @@ def _option(field: str) -> str:
 
     if "sweep." in field:  # it has its option already, see `sweep.places`
         return ""
-    return _FLAGS.get(field) or flags_of(field)
+    known = _FLAGS.get(field.partition("[")[0], "")
+    return known if known or field.startswith(_NOT_OF_JOBS) else flags_of(field)
