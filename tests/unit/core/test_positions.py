@@ -115,11 +115,12 @@ def test_every_family(family: str) -> None:
 
 def test_positions_that_all_inputs_have_stay(model_folder: Path, data: ClassificationData) -> None:
     result = compress(
-        model_folder, data, method="magnitude", density=0.2, training=replace(SHORT, max_length=64),
+        model_folder, data, method="magnitude", density=0.2, training=replace(SHORT, max_length=100),
         dense_baseline=False, trim_positions=True,
     )  # fmt: skip
     assert result.model.config.max_position_embeddings == 64
     assert "the positions are not trimmed: inputs of max_length 64 tokens have all 64 of them" in result.notes
+    assert "inputs have at most 64 tokens, as many as the model takes, not 100 (max_length)" in result.notes
 
 
 def test_another_architecture_is_refused_before_training(

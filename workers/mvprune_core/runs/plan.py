@@ -89,6 +89,8 @@ def resolve(
     if spec.trim_positions:
         check_positions(student.model)
     max_length = input_length(request, request.source, student, longest)
+    if (asked := spec.training.max_length) is not None and max_length < asked:
+        notes.add(f"inputs have at most {max_length:,} tokens, as many as the model takes, not {asked:,} (max_length)")
     if spec.target_bytes is not None:
         check_target(
             spec.target_bytes,
