@@ -83,6 +83,7 @@ class _Prompt(ctypes.Structure):
         ("parameters", ctypes.c_char_p),
         ("threads", ctypes.c_int32),
         ("is_whole", ctypes.c_int32),
+        ("goes_by_steps", ctypes.c_int32),
     )
 
 
@@ -130,6 +131,7 @@ def _library() -> ctypes.CDLL:
     library.mvprune_next.argtypes = (pointer, pointer, reference)
     library.mvprune_finish.argtypes = (pointer, pointer, reference)
     library.mvprune_writing_facts.argtypes = (pointer, number, number, reference)
+    library.mvprune_written.argtypes = (pointer, number, reference)
     library.mvprune_writing_free.argtypes = (pointer,)
     library.mvprune_writing_free.restype = None
     library.mvprune_error_text.argtypes = (pointer,)
@@ -211,7 +213,7 @@ class Handle:
 
     def begin(self, prompt: bytes, parameters: bytes, threads: int, *, is_whole: bool) -> Writing:
         """Begins a text after a prompt, by parameters in JSON. Raises Refused."""
-        given = _Prompt(ctypes.sizeof(_Prompt), prompt, len(prompt), None, 0, parameters, threads, is_whole)
+        given = _Prompt(ctypes.sizeof(_Prompt), prompt, len(prompt), None, 0, parameters, threads, is_whole, 1)
         writing = ctypes.c_void_p()
         _call("mvprune_begin", self._open(), ctypes.byref(given), ctypes.byref(writing))
         return Writing(self, writing)
@@ -238,8 +240,18 @@ class Writing:
         self.prompt_tokens, self.truncated_tokens = read.value, left_out.value
 
     def next(self) -> tuple[int, str, str]:
-        """Writes a token: its id, the characters that are final now, and why the text ended. Raises Refused."""
+        """Writes a token: its id, the characters that are final now, and why the text ended. Raises Refused.
+
+        While beams are searched, the id is -1.
+        """
         return self._piece("mvprune_next")
+
+    @property
+    def tokens(self) -> int:
+        """How many were written."""
+        found = ctypes.c_int64()
+        _call("mvprune_written", self._pointer, ctypes.byref(found))
+        return found.value
 
     def finish(self) -> str:
         """Ends the text: the characters that were not final yet."""

@@ -65,10 +65,21 @@ class Text:
         self.prompt_tokens, self.truncated_tokens = writing.prompt_tokens, writing.truncated_tokens
 
     def __iter__(self) -> Iterator[Token]:
-        token = Token(-1, "", "")
-        while not token.ended:
-            token = Token(*self._writing.next())
-            yield token
+        ended = ""
+        while not ended:
+            if token := self.step():
+                ended = token.ended
+                yield token
+
+    def step(self) -> Token | None:
+        """Writes a token; or goes on with a search of beams by a token of each, and returns None while it searches."""
+        token = Token(*self._writing.next())
+        return token if token.id >= 0 or token.ended else None
+
+    @property
+    def tokens(self) -> int:
+        """How many were written."""
+        return self._writing.tokens
 
     def finish(self) -> str:
         """Ends the text where it is. Returns the characters that were not final yet."""
@@ -227,8 +238,8 @@ class Model:
             text: the prompt.
             has_begin: whether the prompt has its begin token already, as that of a chat template; else it gets it. Of
                 a model with an encoder: whether the prompt has all its special tokens and its prefix.
-            parameters: those of `POST /generate` in docs/serve.md, such as max_new_tokens, temperature and seed, but no
-                beams. Each that is left out or None is that of the artifact's generation_config.json.
+            parameters: those of `POST /generate` in docs/serve.md, such as max_new_tokens, temperature and num_beams;
+                beams are not sampled. Each that is left out or None is that of the artifact's generation_config.json.
 
         Raises:
             TooLong: the prompt is too long.

@@ -156,8 +156,6 @@ def native_engine(
     )
     width = model.hidden_size if model.makes_vectors else 0
     notes = notes_on(facts, manifest.activations)
-    if writer:
-        notes.append("note: the native engine writes; it has no beams, --engine torch has them")
     return Engine(writer or _Answers(model), facts, writer, width, notes)
 
 

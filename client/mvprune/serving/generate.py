@@ -33,7 +33,9 @@ def routes(writer: Writer, generations: Generations, limits: Limits) -> list[Rou
     """The endpoint."""
 
     async def generate(request: Request) -> Response:
-        wanted, is_streamed = _wanted(parse_object(await read_body(request, limits)), limits, writer.why_no_beams)
+        wanted, is_streamed = _wanted(
+            parse_object(await read_body(request, limits)), limits, writer.why_no_sampled_beams
+        )
         if is_streamed:
             failed = event(error_of(request, ModelFailed()), "error")
             return await streamed(request, _events(generations, wanted), failed)
@@ -70,7 +72,7 @@ def _refusal(refused: PromptRefused) -> Refused:
     return Refused(413 if refused.is_too_long else 422, _PROMPT, refused.message + remedy)
 
 
-def _wanted(body: Mapping[str, object], limits: Limits, why_no_beams: str) -> tuple[Wanted, bool]:
+def _wanted(body: Mapping[str, object], limits: Limits, why_no_sampled_beams: str) -> tuple[Wanted, bool]:
     """What is asked for, and whether it is to be streamed."""
     fields = Fields(body, (_PROMPT, "parameters", "stream"))
     prompt = check_text(fields.get(_PROMPT), _PROMPT, limits.max_characters)
@@ -89,13 +91,13 @@ def _wanted(body: Mapping[str, object], limits: Limits, why_no_beams: str) -> tu
         "no_repeat_ngram_size": parameters.integer("no_repeat_ngram_size", 0, 1000),
         "length_penalty": parameters.number("length_penalty", -10, 10),
     }
-    if why_no_beams and (settings["num_beams"] or 1) > 1:
-        raise parameters.refusal("num_beams", f"must be 1 or left out ({why_no_beams})")
     sampling = [name for name in _SAMPLING if settings[name] is not None]
     if sampling and settings["do_sample"] is False:
         raise parameters.refusal(sampling[0], "must not be given where do_sample is false")
     if sampling:
         settings["do_sample"] = True
+    if why_no_sampled_beams and settings["do_sample"] and (settings["num_beams"] or 1) > 1:
+        raise parameters.refusal("num_beams", f"must be 1 or left out where a text is sampled ({why_no_sampled_beams})")
     return Wanted(
         prompt,
         {name: value for name, value in settings.items() if value is not None},

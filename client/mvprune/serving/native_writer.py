@@ -13,9 +13,6 @@ from mvprune.serving.chats import ChatTemplate
 from mvprune.serving.turns import Turns
 from mvprune.serving.writing import Piece, PromptRefused, Wanted, Written, predicted
 
-_OF_BEAMS = ("num_beams", "length_penalty")
-"""Settings that change nothing where there is one beam, as here."""
-
 
 class NativeWriter:
     """A model of the library that writes text, with the interface of `Writer` and that of `Predictor`.
@@ -27,7 +24,7 @@ class NativeWriter:
         chats: what writes a chat as the model reads it; None: the model takes no chats.
     """
 
-    why_no_beams = "the native engine computes no beams; mvpctl serve --engine torch does"
+    why_no_sampled_beams = "the native engine samples no beams; mvpctl serve --engine torch does"
 
     def __init__(self, model: Model, chats: ChatTemplate | None) -> None:
         self._model, self._chats = model, chats
@@ -62,18 +59,19 @@ class NativeWriter:
 
         if hear:
             hear(Piece("", 0))
-        coming = iter(text)
         while not reason:
             with self._turns.turn():
-                token = next(coming)
-            tokens += 1
-            say(token.text)
-            reason = token.ended or ("time" if is_stopped() or time.monotonic() > last else "")
-        say(text.finish())
+                token = text.step()
+            tokens = text.tokens
+            say(token.text if token else "")
+            ended = token.ended if token else ""
+            reason = ended or ("time" if is_stopped() or time.monotonic() > last else "")
+        rest, tokens = text.finish(), text.tokens
+        say(rest)
         return Written(whole, tokens, reason, text.prompt_tokens, text.truncated_tokens)
 
     def _begun(self, wanted: Wanted) -> Text:
-        settings: dict[str, Any] = {name: value for name, value in wanted.settings.items() if name not in _OF_BEAMS}
+        settings: dict[str, Any] = dict(wanted.settings)
         settings |= {"seed": wanted.seed, "most_new_tokens": wanted.most_tokens, "truncate": wanted.is_cut}
         if wanted.stop:
             settings["stop"] = list(wanted.stop)
@@ -81,7 +79,12 @@ class NativeWriter:
         try:
             return self._model.stream(self._prompt(wanted), has_begin=is_chat, **settings)
         except DataError as error:
-            raise PromptRefused(error.message, is_too_long=isinstance(error, TooLong)) from error
+            message = (
+                error.message
+                if error.path == "text"
+                else f"cannot be written with these parameters: {error.path} {error.message}"
+            )
+            raise PromptRefused(message, is_too_long=isinstance(error, TooLong)) from error
 
     def _prompt(self, wanted: Wanted) -> str:
         if isinstance(wanted.prompt, str):

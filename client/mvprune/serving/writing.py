@@ -110,8 +110,8 @@ class Writer(Protocol):
         """Why it takes no chats, as the end of a sentence; "" where it does."""
 
     @property
-    def why_no_beams(self) -> str:
-        """Why `num_beams` must be 1, and what to do; "" where it may be more."""
+    def why_no_sampled_beams(self) -> str:
+        """Why `num_beams` must be 1 where a text is sampled, and what to do; "" where it may be more."""
 
     def write(
         self, wanted: Wanted, hear: Callable[[Piece], None] | None = None, is_stopped: Callable[[], bool] = bool

@@ -137,14 +137,17 @@ typedef struct mvprune_prompt {
   const int64_t* ids; /* (tokens,); null: there is a text */
   int64_t tokens;
   /* A JSON object of settings with the names of transformers: max_new_tokens, min_new_tokens, do_sample, temperature,
-   * top_p, top_k, repetition_penalty, no_repeat_ngram_size, eos_token_id; and `seed` (of sampling; left out: another one
-   * each time), `stop` (a text or a list: the answer ends before the first of them), `truncate` (of a prompt that is too
-   * long, its first tokens are left out, or of one for an encoder its last ones) and `most_new_tokens` (a bound where
-   * max_new_tokens is left out). null: those of the artifact's generation_config.json, as for each that is left out. */
+   * top_p, top_k, num_beams, length_penalty, early_stopping, repetition_penalty, no_repeat_ngram_size, eos_token_id; and
+   * `seed` (of sampling; left out: another one each time), `stop` (a text or a list: the answer ends before the first of
+   * them), `truncate` (of a prompt that is too long, its first tokens are left out, or of one for an encoder its last
+   * ones) and `most_new_tokens` (a bound where max_new_tokens is left out). null: those of the artifact's
+   * generation_config.json, as for each that is left out. */
   const char* parameters;
   int32_t threads;  /* at most, the caller's among them; 0: one. They do not change the text. */
   int32_t is_whole; /* whether the text has its begin token already, as that of a chat template; else it gets it. For an
                      * encoder: whether the text has its special tokens and the prefix of the artifact */
+  int32_t goes_by_steps; /* with beams: 0: the first mvprune_next searches the text; 1: each call goes on with the search by
+                          * a token of each beam, and its piece has the token -1 and `ended` 0 until it has the text */
 } mvprune_prompt;
 
 typedef enum mvprune_ended {
@@ -156,7 +159,7 @@ typedef enum mvprune_ended {
 /* A token that was written. */
 typedef struct mvprune_piece {
   size_t size;
-  int64_t token;    /* its id; -1: the text had ended before */
+  int64_t token;    /* its id; -1: the text had ended before, or see goes_by_steps */
   const char* text; /* the characters that are final now, of this token or of some before it; a 0 follows them */
   size_t bytes;
   int32_t ended;    /* of mvprune_ended */
@@ -233,6 +236,9 @@ MVPRUNE_API mvprune_status mvprune_finish(mvprune_writing* writing, mvprune_piec
 /* How many tokens the prompt has, and how many of it were left out. Each may be null. */
 MVPRUNE_API mvprune_status mvprune_writing_facts(const mvprune_writing* writing, int64_t* prompt_tokens,
                                                  int64_t* truncated_tokens, mvprune_error** error);
+
+/* How many tokens the text has that was written; with beams, until they have a text, 0. */
+MVPRUNE_API mvprune_status mvprune_written(const mvprune_writing* writing, int64_t* tokens, mvprune_error** error);
 
 MVPRUNE_API void mvprune_writing_free(mvprune_writing* writing);
 

@@ -1,6 +1,6 @@
 // The versions that functions have had since the first glibc of the architecture. Without them the linker takes the names
-// of glibc 2.34, which moved pthread's functions, or of 2.27 and 2.29, which no longer set errno in logf, powf, exp and
-// log, and the library loads with no older one.
+// of glibc 2.34, which moved pthread's functions, or of 2.27 and 2.29, which no longer set errno in logf, powf, exp, log
+// and pow, and the library loads with no older one.
 #pragma once
 
 #include <pthread.h>
@@ -20,6 +20,7 @@ MVPRUNE_OLD_NAME(pthread_setspecific);
 MVPRUNE_OLD_NAME(exp);
 MVPRUNE_OLD_NAME(log);
 MVPRUNE_OLD_NAME(logf);
+MVPRUNE_OLD_NAME(pow);
 MVPRUNE_OLD_NAME(powf);
 #undef MVPRUNE_OLD_NAME
 #undef MVPRUNE_FIRST_GLIBC

@@ -12,13 +12,14 @@ namespace mvprune {
 namespace {
 
 constexpr int64_t kMostTokens = 1 << 24;
+constexpr int64_t kMostBeams = 64;
 constexpr size_t kMostEnds = 1000, kMostStops = 16;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-// What a model's file may have beside the settings of `Generation`, and changes nothing where one text is written without
-// beams: any value of the first ones, and one value of each of the others.
+// What a model's file may have beside the settings of `Generation`, and changes nothing where one text is written: any
+// value of the first ones, and one value of each of the others.
 constexpr std::string_view kIgnored[] = {"pad_token_id", "transformers_version", "_from_model_config",
-                                         "use_cache", "length_penalty", "early_stopping", "cache_implementation", "cache_config",
+                                         "use_cache", "cache_implementation", "cache_config",
                                          "return_dict_in_generate", "output_scores", "output_logits", "output_attentions", "output_hidden_states",
                                          "disable_compile", "num_assistant_tokens",
                                          "num_assistant_tokens_schedule", "assistant_confidence_threshold", "is_assistant", "trust_remote_code"};
@@ -28,7 +29,7 @@ struct Neutral {
   double value;
 };
 
-constexpr Neutral kNeutral[] = {{"num_beams", 1}, {"num_beam_groups", 1}, {"num_return_sequences", 1}, {"diversity_penalty", 0},
+constexpr Neutral kNeutral[] = {{"num_beam_groups", 1}, {"num_return_sequences", 1}, {"diversity_penalty", 0},
                                 {"typical_p", 1}, {"epsilon_cutoff", 0}, {"eta_cutoff", 0}, {"min_p", 0}, {"top_h", 1},
                                 {"guidance_scale", 1}, {"penalty_alpha", 0},
                                 {"encoder_repetition_penalty", 1}, {"encoder_no_repeat_ngram_size", 0}};
@@ -66,6 +67,13 @@ class Reader {
   Fault flag(const std::string& name, const Json& value, bool& found) const {
     if (!value.boolean()) return fault(name, "must be true or false");
     found = *value.boolean();
+    return std::nullopt;
+  }
+
+  Fault stopping(const std::string& name, const Json& value, Stopping& found) const {
+    const bool is_never = value.text() && *value.text() == "never";
+    if (!is_never && !value.boolean()) return fault(name, "must be true, false or never");
+    found = is_never ? Stopping::kNever : *value.boolean() ? Stopping::kFull : Stopping::kUsual;
     return std::nullopt;
   }
 
@@ -193,6 +201,9 @@ Fault Generation::read(const Json& json, bool file) {
     else if (name == "min_length" && file) fault = reader.whole(name, value, 0, kMostTokens, min_length);
     else if (name == "min_new_tokens") fault = reader.whole(name, value, 0, kMostTokens, min_new_tokens);
     else if (name == "do_sample") samples = true, fault = reader.flag(name, value, do_sample);
+    else if (name == "num_beams") fault = reader.whole(name, value, 1, kMostBeams, num_beams);
+    else if (name == "length_penalty") fault = reader.number(name, value, -10, 10, length_penalty);
+    else if (name == "early_stopping") fault = reader.stopping(name, value, stopping);
     else if (name == "temperature") shapes = true, fault = reader.number(name, value, 0.01, 100, temperature);
     else if (name == "top_p") shapes = true, fault = reader.number(name, value, 0, 1, top_p);
     else if (name == "top_k") shapes = true, fault = reader.whole(name, value, 0, kMostTokens, top_k);
@@ -217,6 +228,11 @@ Fault Generation::read(const Json& json, bool file) {
   return std::nullopt;
 }
 
+Fault Generation::check(Code code) const {
+  if (num_beams > 1 && do_sample) return Error{"do_sample must be false where num_beams is above 1: beams are not sampled here", code};
+  return std::nullopt;
+}
+
 double Random::next() {
   uint64_t mixed = state_ += 0x9E3779B97F4A7C15u;
   mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9u;
@@ -224,7 +240,7 @@ double Random::next() {
   return static_cast<double>((mixed ^ mixed >> 31) >> 11) * 0x1p-53;
 }
 
-int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, std::vector<float>& logits, Random& random) {
+void weigh(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, std::vector<float>& logits) {
   if (settings.repetition_penalty != 1) {
     const auto penalty = static_cast<float>(settings.repetition_penalty);
     for (const int64_t token : std::unordered_set<int64_t>(tokens.begin(), tokens.end())) {
@@ -242,6 +258,10 @@ int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tok
   }
   if (length == 1 && !settings.first.empty()) force(settings.first, logits);
   if (length + 1 == most && !settings.last.empty()) force(settings.last, logits);
+}
+
+int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, std::vector<float>& logits, Random& random) {
+  weigh(settings, tokens, prompt, most, logits);
   return settings.do_sample ? sample(settings, logits, random) : largest_of(logits);
 }
 

@@ -11,12 +11,19 @@
 
 namespace mvprune {
 
+// When a search of beams ends: when it has as many texts as beams, when what is running is not better than these, or when it
+// cannot become better.
+enum class Stopping { kFull, kUsual, kNever };
+
 // Settings with the names and meanings of transformers.
 struct Generation {
   std::optional<int64_t> max_new_tokens, max_length;
   int64_t most_new_tokens = 1 << 24;  // where max_new_tokens is not the caller's
   int64_t min_length = 0, min_new_tokens = 0;
   bool do_sample = false;
+  int64_t num_beams = 1;
+  double length_penalty = 1;
+  Stopping stopping = Stopping::kUsual;
   double temperature = 1, top_p = 1, repetition_penalty = 1;
   int64_t top_k = 50, no_repeat_ngram_size = 0;
   std::vector<int64_t> ends;  // tokens that end a text
@@ -31,6 +38,9 @@ struct Generation {
   // Changes those that a JSON object has. `file`: it is that of a model, whose other settings are refused unless they
   // change nothing here; else those of a caller.
   Fault read(const Json& json, bool file);
+
+  // Settings that exclude each other. `code`: of the error.
+  Fault check(Code code) const;
 };
 
 // Numbers of a seed: SplitMix64 (Steele, Lea and Flood 2014).
@@ -43,8 +53,11 @@ class Random {
   uint64_t state_;
 };
 
-// The next token of a text by the logits of all words, which are changed. `prompt`: how many of the tokens are given;
-// `most`: how many there may be in all.
+// Changes the logits of all words after a text, or their logarithms of probabilities, by the settings. `prompt`: how many of
+// the tokens are given; `most`: how many there may be in all.
+void weigh(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, std::vector<float>& logits);
+
+// The next token of a text by the logits, which are weighed.
 int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, std::vector<float>& logits, Random& random);
 
 }  // namespace mvprune

@@ -115,8 +115,8 @@ bool Stack::step(Remembered& text, const Work& work, float* last) const {
     keys.push_back(text.keys[i].data());
     values.push_back(text.values[i].data());
     if (!text.source) continue;
-    cross_keys.push_back(text.cross_keys[i].data());
-    cross_values.push_back(text.cross_values[i].data());
+    cross_keys.push_back(text.source->keys[i].data());
+    cross_values.push_back(text.source->values[i].data());
   }
   Step step{};
   step.texts = 1;
@@ -124,7 +124,7 @@ bool Stack::step(Remembered& text, const Work& work, float* last) const {
   step.capacity = text.capacity;
   step.keys = keys.data();
   step.values = values.data();
-  step.source = text.source;
+  step.source = text.source ? text.source->tokens : 0;
   step.cross_keys = cross_keys.data();
   step.cross_values = cross_values.data();
   step.bias = work.bias.empty() ? nullptr : work.bias.data();
@@ -191,14 +191,15 @@ void Stack::attend(const Part& part, size_t slot, const Remembered& text, Work& 
 
 void Stack::attend_source(const Part& part, size_t index, const Remembered& text, Work& work) const {
   const DecoderIsa& isa = decoder_isa();
+  const RememberedSource& source = *text.source;
   const int64_t size = config_.size, each = part.heads / part.groups;
   in_parallel(part.heads, work.threads, [&](int64_t head) {
-    std::vector<float> scores(at(text.source + 16));
-    const int64_t room = head / each * text.source * size;
+    std::vector<float> scores(at(source.tokens + 16));
+    const int64_t room = head / each * source.tokens * size;
     for (int64_t token = 0; token < work.tokens; ++token) {
       const int64_t own = (token * part.heads + head) * size;
-      isa.attend(work.query.data() + own, text.cross_keys[index].data() + room, text.cross_values[index].data() + room, nullptr, nullptr,
-                 text.source, size, config_.scale, scores.data(), work.context.data() + own);
+      isa.attend(work.query.data() + own, source.keys[index].data() + room, source.values[index].data() + room, nullptr, nullptr,
+                 source.tokens, size, config_.scale, scores.data(), work.context.data() + own);
     }
   });
 }
@@ -322,7 +323,8 @@ Fault Stack::read_whole(const std::vector<int64_t>& ids, int32_t threads, std::v
 
 Fault Stack::remember_source(const std::vector<float>& states, int32_t threads, Remembered& text) const {
   const int64_t tokens = static_cast<int64_t>(states.size()) / config_.hidden, size = config_.size;
-  text.source = tokens;
+  auto source = std::make_shared<RememberedSource>();
+  source->tokens = tokens;
   for (const Part& part : parts_) {
     const Weight* const weights[] = {&part.cross_key, &part.cross_value};
     for (const Weight* weight : weights) {
@@ -333,9 +335,10 @@ Fault Stack::remember_source(const std::vector<float>& states, int32_t threads, 
         const int64_t token = i / part.groups, group = i % part.groups;
         std::copy_n(rows.data() + i * size, size, by_group.data() + (group * tokens + token) * size);
       }
-      (weight == &part.cross_key ? text.cross_keys : text.cross_values).push_back(std::move(by_group));
+      (weight == &part.cross_key ? source->keys : source->values).push_back(std::move(by_group));
     }
   }
+  text.source = std::move(source);
   return std::nullopt;
 }
 

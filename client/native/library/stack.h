@@ -11,11 +11,17 @@
 
 namespace mvprune {
 
-// The keys and values of a text's tokens: of each block, (groups, capacity, size); and those of what cross-attention
-// attends to, (groups, source, size).
+// The keys and values of a source's tokens: of each block, (groups, tokens, size).
+struct RememberedSource {
+  int64_t tokens = 0;
+  std::vector<std::vector<float>> keys, values;
+};
+
+// Those of a text's tokens: of each block, (groups, capacity, size).
 struct Remembered {
-  int64_t length = 0, capacity = 0, source = 0;
-  std::vector<std::vector<float>> keys, values, cross_keys, cross_values;
+  int64_t length = 0, capacity = 0;
+  std::vector<std::vector<float>> keys, values;
+  std::shared_ptr<const RememberedSource> source;  // that cross-attention attends to
 };
 
 class Stack {

@@ -53,6 +53,7 @@ Fault Writer::read_settings(const Artifact& artifact) {
     const Result<Json> settings = artifact.read_json(kGeneration);
     if (!settings) return settings.error();
     if (Fault fault = usual_.read(*settings, true)) return fault;
+    if (Fault fault = usual_.check(Code::kUnsupported)) return Error{std::string(kGeneration) + ": " + fault->text, fault->code};
   }
   for (const auto& [name, tokens] : {std::make_pair("forced_bos_token_id", &usual_.first), std::make_pair("forced_eos_token_id", &usual_.last)}) {
     for (const int64_t token : *tokens) {
@@ -148,6 +149,7 @@ Result<std::unique_ptr<Writing>> Writing::begin(const Writer& writer, Prompt pro
     if (!ids) return ids.error();
     prompt.ids = std::move(*ids);
   }
+  if (Fault fault = made->settings_.check(Code::kArgument)) return *fault;
   const Stack* encoder = writer.decoder().encoder();
   const int64_t words = encoder ? encoder->words()->rows : writer.decoder().words();
   for (const int64_t id : prompt.ids) {
@@ -211,23 +213,62 @@ Fault Writing::fit(size_t kept, int64_t longest) {
   return std::nullopt;
 }
 
-Result<Writing::Piece> Writing::next() {
+Fault Writing::read_source() {
+  if (source_.empty()) return std::nullopt;
+  if (Fault fault = writer_->decoder().read_source(remembered_, source_, threads_)) return fault;
+  source_.clear();
+  return std::nullopt;
+}
+
+// Goes on with beams until they have a text, or by a token.
+Fault Writing::search(bool by_steps) {
+  if (!beams_) {
+    if (Fault fault = read_source()) return fault;
+    beams_ = std::make_unique<Beams>(writer_->decoder(), settings_, std::move(remembered_), tokens_, given_ + most_);
+  }
+  for (bool goes_on = true; goes_on;) {
+    const auto more = beams_->step(threads_);
+    if (!more) return more.error();
+    goes_on = *more && !by_steps;
+    if (*more) continue;
+    found_.assign(beams_->best().rbegin(), beams_->best().rend() - given_);
+    beams_.reset();
+  }
+  return std::nullopt;
+}
+
+Result<int64_t> Writing::next_token() {
+  if (settings_.num_beams > 1) {
+    const int64_t token = found_.back();
+    found_.pop_back();
+    return token;
+  }
+  if (Fault fault = read_source()) return *fault;
+  const std::vector<int64_t> unread(tokens_.begin() + static_cast<std::ptrdiff_t>(remembered_.length), tokens_.end());
+  if (Fault fault = writer_->decoder().run(remembered_, unread, threads_, logits_.data())) return *fault;
+  return choose_token(settings_, tokens_, given_, given_ + most_, logits_, random_);
+}
+
+Result<Writing::Piece> Writing::next(bool by_steps) {
   Piece piece;
   piece.ended = ended_;
   if (ended_ != Ended::kNot) return piece;
-  if (!source_.empty()) {
-    if (Fault fault = writer_->decoder().read_source(remembered_, source_, threads_)) return *fault;
-    source_.clear();
+  if (settings_.num_beams > 1 && found_.empty()) {
+    if (Fault fault = search(by_steps)) return *fault;
+    if (beams_) return piece;
+    if (found_.empty()) return finish();  // no word may follow
   }
-  const std::vector<int64_t> unread(tokens_.begin() + static_cast<std::ptrdiff_t>(read_), tokens_.end());
-  if (Fault fault = writer_->decoder().run(remembered_, unread, threads_, logits_.data())) return *fault;
-  read_ = tokens_.size();
-  piece.token = choose_token(settings_, tokens_, given_, given_ + most_, logits_, random_);
-  tokens_.push_back(piece.token);
+  const auto token = next_token();
+  if (!token) return token.error();
+  piece.token = *token;
+  tokens_.push_back(*token);
   const bool is_end = std::find(settings_.ends.begin(), settings_.ends.end(), piece.token) != settings_.ends.end();
-  const int64_t count = static_cast<int64_t>(tokens_.size()) - given_;
-  ended_ = is_end ? Ended::kStop : count >= most_ ? Ended::kLength : Ended::kNot;
-  if (writer_->tokenizer()) piece.text = written(ended_ != Ended::kNot);
+  const bool is_all = settings_.num_beams > 1 && found_.empty();
+  const bool is_full = written_tokens() >= most_;
+  ended_ = is_end || (is_all && !is_full) ? Ended::kStop : is_full ? Ended::kLength : Ended::kNot;
+  // Beams may have a text that stops anywhere, so theirs is given out whole.
+  const bool is_ready = settings_.num_beams == 1 || ended_ != Ended::kNot;
+  if (writer_->tokenizer() && is_ready) piece.text = written(ended_ != Ended::kNot);
   if (is_stopped_) ended_ = Ended::kStop;
   piece.ended = ended_;
   return piece;
@@ -236,6 +277,8 @@ Result<Writing::Piece> Writing::next() {
 Writing::Piece Writing::finish() {
   Piece piece;
   if (ended_ == Ended::kNot) {
+    if (beams_) tokens_ = beams_->best();
+    beams_.reset();
     ended_ = Ended::kStop;
     if (writer_->tokenizer()) piece.text = written(true);
   }

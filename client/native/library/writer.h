@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "../answers/tasks.h"
-#include "decoder.h"
+#include "beams.h"
 #include "generation.h"
 #include "model.h"
 
@@ -79,29 +79,35 @@ class Writing {
   // `settings`: a JSON object, or null.
   static Result<std::unique_ptr<Writing>> begin(const Writer& writer, Prompt prompt, const Json& settings, int32_t threads);
 
-  // Writes a token.
-  Result<Piece> next();
+  // Writes a token. With beams, the first call searches the text, or with `by_steps` each call goes on with the search by a
+  // token of each beam, and its piece has no token until the search has ended.
+  Result<Piece> next(bool by_steps);
 
   // Ends the text where it is: what is left of it.
   Piece finish();
 
   int64_t prompt_tokens() const { return prompt_tokens_; }
   int64_t truncated_tokens() const { return truncated_; }
+  int64_t written_tokens() const { return static_cast<int64_t>(tokens_.size()) - given_; }
 
  private:
   explicit Writing(const Writer& writer) : writer_(&writer) {}
   Fault fit_source(const Prompt& prompt);
   Fault fit(size_t kept, int64_t longest);
+  Fault read_source();
+  Fault search(bool by_steps);
+  Result<int64_t> next_token();
   std::string written(bool is_last);
 
   const Writer* writer_;  // lives longer
   Generation settings_;
   Remembered remembered_;
+  std::unique_ptr<Beams> beams_;  // while they are searched
+  std::vector<int64_t> found_;    // by beams, the last first: those that were not given out
   std::vector<int64_t> source_;  // that an encoder has yet to read
   std::vector<int64_t> tokens_;  // of the text, the first `given_` not written
   std::vector<float> logits_;
   Random random_{0};
-  size_t read_ = 0;    // tokens that have gone through the model
   size_t said_ = 0;    // bytes of the text that were given out
   int64_t given_ = 0, prompt_tokens_ = 0, truncated_ = 0, most_ = 0;
   int32_t threads_ = 1;

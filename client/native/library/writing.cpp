@@ -8,6 +8,7 @@ using namespace mvprune;
 struct mvprune_writing {
   std::unique_ptr<Writing> writing;
   std::string text;  // of the newest piece
+  bool goes_by_steps;
 };
 
 namespace {
@@ -68,7 +69,7 @@ Result<std::string> written_answers(const Writer& writer, const Json& inputs, in
     if (!writing) return writing.error();
     std::string text;
     for (Ended ended = Ended::kNot; ended == Ended::kNot;) {
-      auto piece = (*writing)->next();
+      auto piece = (*writing)->next(false);
       if (!piece) return piece.error();
       text += piece->text;
       ended = piece->ended;
@@ -102,13 +103,13 @@ mvprune_status mvprune_begin(const mvprune_model* model, const mvprune_prompt* p
     if (!read) return read.error();
     auto made = Writing::begin(*model->writer, std::move(*read), parameters, std::max(given.threads, 1));
     if (!made) return made.error();
-    *writing = new mvprune_writing{std::move(*made), ""};
+    *writing = new mvprune_writing{std::move(*made), "", given.goes_by_steps != 0};
     return std::nullopt;
   });
 }
 
 mvprune_status mvprune_next(mvprune_writing* writing, mvprune_piece* piece, mvprune_error** error) {
-  return guarded(error, [&] { return give_piece(writing, piece, [&] { return writing->writing->next(); }); });
+  return guarded(error, [&] { return give_piece(writing, piece, [&] { return writing->writing->next(writing->goes_by_steps); }); });
 }
 
 mvprune_status mvprune_finish(mvprune_writing* writing, mvprune_piece* piece, mvprune_error** error) {
@@ -120,6 +121,14 @@ mvprune_status mvprune_writing_facts(const mvprune_writing* writing, int64_t* pr
     if (!writing) return argument("writing must not be null");
     if (prompt_tokens) *prompt_tokens = writing->writing->prompt_tokens();
     if (truncated_tokens) *truncated_tokens = writing->writing->truncated_tokens();
+    return std::nullopt;
+  });
+}
+
+mvprune_status mvprune_written(const mvprune_writing* writing, int64_t* tokens, mvprune_error** error) {
+  return guarded(error, [&]() -> Fault {
+    if (!writing || !tokens) return argument("writing and tokens must not be null");
+    *tokens = writing->writing->written_tokens();
     return std::nullopt;
   });
 }

@@ -159,6 +159,7 @@ def test_both_engines_serve_the_same_texts(name: str, tmp_path: Path) -> None:
         Wanted("hello", {"max_new_tokens": 30, "no_repeat_ngram_size": 1}),
         Wanted("a longer text than it may be", {"max_new_tokens": 7, "repetition_penalty": 1.3}, is_cut=True),
         Wanted("x", {"max_new_tokens": 100, "no_repeat_ngram_size": 2}, stop=["\u0001", "!"]),
+        Wanted("hello", {"num_beams": 4, "length_penalty": 2.0, "max_new_tokens": 30}),
         Wanted("x", {}),
     ):
         assert native.writer.write(wanted) == predictor.writer.write(wanted)
@@ -179,8 +180,8 @@ def test_ids_are_read_as_they_are(tmp_path: Path) -> None:
     with infer.load(folder) as model:
         whole = [token.id for token in model.stream(f"say: {PROMPT[:9]}{END}", has_begin=True, max_new_tokens=9)]
         assert whole == [token.id for token in model.stream(PROMPT[:9], max_new_tokens=9)]
-        with pytest.raises(DataError, match="num_beams"):
-            model.generate(["a"], num_beams=2)
+        with pytest.raises(DataError, match="whole number"):
+            model.generate(["a"], num_beams=0.5)
 
 
 HOSTILE: dict[str, list[dict[str, Any]]] = {
@@ -229,7 +230,7 @@ def test_hostile_configurations(name: str, tmp_path: Path) -> None:
         ({"bad_words_ids": [[]]}, "bad_words_ids must be lists of tokens"),
         ({"bad_words_ids": [5, "x"]}, "bad_words_ids must be"),
         ({"encoder_repetition_penalty": 2.0}, "encoder_repetition_penalty is a setting that is not computed here"),
-        ({"num_beams": 4}, "num_beams is a setting that is not computed here"),
+        ({"num_beam_groups": 2}, "num_beam_groups is a setting that is not computed here"),
     ],
     ids=str,
 )

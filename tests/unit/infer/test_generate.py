@@ -181,7 +181,8 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         for parameters, said in (
             ({"temperature": 0}, "temperature: must be a number from 0.01 to 100.00"),
             ({"max_new_tokens": 1.5}, "max_new_tokens: must be a whole number"),
-            ({"num_beams": 4}, "num_beams: is a setting that is not computed here"),
+            ({"num_beams": 4, "top_k": 3}, "do_sample must be false where num_beams is above 1"),
+            ({"num_beams": 0}, "num_beams: must be a whole number from 1 to 64"),
             ({"stop": [""]}, "stop: must be a text that is not empty"),
             ({"do_sample": False, "top_p": 0.5}, "must not be given where do_sample is false"),
             ({"seed": object()}, "parameters: must be numbers, texts and flags"),
@@ -197,7 +198,10 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="the model writes text: call mvprune_begin"):
             model.encode(["a"])
     for settings, said in (
-        ({"num_beams": 4}, "generation_config.json: num_beams is a setting that is not computed here"),
+        (
+            {"num_beams": 4, "do_sample": True},
+            "generation_config.json: do_sample must be false where num_beams is above 1",
+        ),
         ({"suppress_tokens": [3]}, "suppress_tokens is a setting"),
     ):
         with pytest.raises(infer.Unsupported, match=f"{said}.*mvprune.load"):

@@ -73,7 +73,12 @@ def test_texts_are_written_without_torch(tmp_path: Path) -> None:
     assert writer
     with serving(folder, "--threads", "1", "--max-new-tokens", "30") as (ready, client, _):
         assert (ready["engine"], ready["engine_reason"], ready["chat"], ready["max_tokens"]) == ("native", "", True, 64)
-        for settings in ({"max_new_tokens": 20}, {"max_new_tokens": 20, "no_repeat_ngram_size": 1}, {}):
+        for settings in (
+            {"max_new_tokens": 20},
+            {"max_new_tokens": 20, "no_repeat_ngram_size": 1},
+            {"num_beams": 3},
+            {},
+        ):
             expected = writer.write(Wanted("hello", settings, most_tokens=30))
             body = {"inputs": "hello", "parameters": settings}
             whole = client.post("/generate", json=body).json()
@@ -97,7 +102,7 @@ def test_texts_are_written_without_torch(tmp_path: Path) -> None:
         assert "chat template takes: no system, please" in refused.json()["error"]["message"]
         refused = client.post("/generate", json={"inputs": "a" * 70})
         assert (refused.status_code, refused.json()["error"]["field"]) == (413, "inputs")
-        refused = client.post("/generate", json={"inputs": "a", "parameters": {"num_beams": 2}})
+        refused = client.post("/generate", json={"inputs": "a", "parameters": {"num_beams": 2, "top_k": 4}})
         assert "mvpctl serve --engine torch does" in refused.json()["error"]["message"]
 
 
@@ -176,7 +181,7 @@ def test_the_engine_that_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "run", lambda application, listening, limits: None)
-    usual, beams = write_decoder(tmp_path / "usual"), write_decoder(tmp_path / "beams", num_beams=2)
+    usual, other = write_decoder(tmp_path / "usual"), write_decoder(tmp_path / "other", suppress_tokens=[3])
 
     def said(folder: Path, *options: str) -> tuple[str, str, str]:
         assert main(["serve", str(folder), "--address", "127.0.0.1:0", "-o", "json", *options]) == 0
@@ -184,15 +189,15 @@ def test_the_engine_that_is_asked_for(
         found = json.loads(out)
         return found["engine"], found["engine_reason"], err
 
-    assert said(usual) == ("native", "", "note: the native engine writes; it has no beams, --engine torch has them\n")
+    assert said(usual) == ("native", "", "")
     assert said(usual, "--engine", "torch", "--runtime", "dense") == ("torch", "--runtime dense", "")
     engine, why, err = said(usual, "--engine", "torch")
     assert (engine, why, "note:" in err) == ("torch", "--engine torch", False)
-    reason = "generation_config.json: num_beams is a setting that is not computed here"
-    engine, why, err = said(beams)
+    reason = "generation_config.json: suppress_tokens is a setting that is not computed here"
+    engine, why, err = said(other)
     assert (engine, why) == ("torch", reason)
     assert err.startswith(f"note: torch answers, not the native engine: {reason}\n")
-    assert main(["serve", str(beams), "--engine", "native"]) == 2
+    assert main(["serve", str(other), "--engine", "native"]) == 2
     assert capsys.readouterr().err == f"error: --engine must be torch here, got native: {reason}\n"
     assert main(["serve", str(usual), "--engine", "native", "--runtime", "dense"]) == 2
     assert "got native: --runtime dense" in capsys.readouterr().err

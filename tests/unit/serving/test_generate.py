@@ -54,8 +54,8 @@ def test_the_endpoints_are_described(endpoint: Endpoint, decoder: Served) -> Non
 
 def test_whole_and_streamed_texts_are_those_of_generate(endpoint: Endpoint, decoder: Served) -> None:
     client = endpoint(decoder)
-    of_torch: Any = ({"num_beams": 3}, {"do_sample": True, "temperature": 0.8, "seed": 4})
-    for parameters in ({}, *(of_torch if decoder.writer is decoder.dense.writer else ())):
+    of_torch: Any = ({"do_sample": True, "temperature": 0.8, "seed": 4},)
+    for parameters in ({}, {"num_beams": 3}, *(of_torch if decoder.writer is decoder.dense.writer else ())):
         parameters |= {"max_new_tokens": 20}
         whole = client.post("/generate", json={"inputs": "hello", "parameters": parameters}).json()
         seed = parameters.pop("seed", 0)
@@ -140,20 +140,25 @@ def test_refusals(
         assert message in answer.json()["error"]["message"]
 
 
-def test_the_native_engine_refuses_beams_and_says_what_has_them(endpoint: Endpoint, opened: Opening) -> None:
+def test_the_native_engine_refuses_to_sample_beams_and_says_what_does(endpoint: Endpoint, opened: Opening) -> None:
     client = endpoint(opened("native"))
-    answer = client.post("/generate", json={"inputs": "a", "parameters": {"num_beams": 2}})
+    answer = client.post("/generate", json={"inputs": "a", "parameters": {"num_beams": 2, "top_p": 0.9}})
     assert (answer.status_code, answer.json()["error"]) == (
         422,
         {
             "field": "parameters.num_beams",
-            "message": "must be 1 or left out (the native engine computes no beams; mvpctl serve --engine torch does), "
-            "got 2",
+            "message": "must be 1 or left out where a text is sampled (the native engine samples no beams; "
+            "mvpctl serve --engine torch does), got 2",
         },
     )
     neutral = {"num_beams": 1, "length_penalty": 0.5, "max_new_tokens": 5}
     answer = client.post("/generate", json={"inputs": "hello", "parameters": neutral})
     assert answer.json()["generated_text"] == generated(opened("torch"), "hello", max_new_tokens=5)
+    client = endpoint(opened("native", num_beams=2))
+    error = client.post("/generate", json={"inputs": "a", "parameters": {"top_p": 0.9}}).json()["error"]
+    assert error["message"].startswith(
+        "cannot be written with these parameters: do_sample must be false where num_beams is above 1"
+    )
 
 
 def test_null_is_the_default_and_cut_prompts_are_said(endpoint: Endpoint, decoder: Served) -> None:
@@ -177,7 +182,7 @@ class Slow:
     """Writes a letter a millisecond until it is told to end; "break" and "refuse" do so, at the first or third one."""
 
     fields = (Field("text"),)
-    why_no_chat = why_no_beams = ""
+    why_no_chat = why_no_sampled_beams = ""
 
     def __init__(self) -> None:
         self.running, self.ended = threading.Semaphore(0), threading.Semaphore(0)

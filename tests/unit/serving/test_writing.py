@@ -29,7 +29,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "sampled beams": {"do_sample": True, "num_beams": 2},
     "penalties": {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2},
 }
-OF_ALL = ("greedy", "penalties")
+OF_ALL = ("greedy", "beams", "penalties")
 """Those that have the same tokens in both engines: random numbers are an engine's own."""
 both = pytest.mark.parametrize("engine", ENGINES)
 
@@ -71,7 +71,7 @@ def in_torch(decoder: Opening, runtime: str) -> Writer:
 def test_no_company_changes_a_text(decoder: Opening, runtime: str) -> None:
     """Threads that write at once, each with settings and random numbers of its own."""
     writer = decoder("native").writer if runtime == "native" else in_torch(decoder, runtime)
-    ways = [way for way in WAYS.values() if runtime != "native" or "num_beams" not in way] * 2
+    ways = [way for way in WAYS.values() if runtime != "native" or way != WAYS["sampled beams"]] * 2
     jobs = [Wanted(f"text {seed}", {"max_new_tokens": 24} | way, seed) for seed, way in enumerate(ways)]
     alone = [writer.write(job) for job in jobs]
     for job, one in zip(jobs, alone, strict=True):
@@ -137,8 +137,6 @@ def test_the_end_of_text_token_ends_it(decoder: Opening, engine: str) -> None:
     assert written.reason == "stop"
     assert written.text == generated(ending, "hello", max_new_tokens=30)
     assert written.tokens < 30
-    if engine == "native":
-        return
     beams, _ = write(ending, "hello", max_new_tokens=30, num_beams=3)
     assert beams.text == generated(ending, "hello", max_new_tokens=30, num_beams=3)
 
@@ -148,7 +146,7 @@ def test_a_stop_text_ends_it_and_is_left_out(decoder: Opening, engine: str) -> N
     served = decoder(engine)
     whole = generated(served, "hello", max_new_tokens=40)
     stop = next(one for one in whole if one.isprintable() and one != "\ufffd")
-    for beams in (1, 3) if engine == "torch" else (1,):
+    for beams in (1, 3):
         said: list[Piece] = []
         settings = {"max_new_tokens": 40, "num_beams": beams}
         written = served.writer.write(Wanted("hello", settings, stop=(stop,)), said.append)
@@ -162,7 +160,7 @@ def test_a_stop_text_ends_it_and_is_left_out(decoder: Opening, engine: str) -> N
 @both
 def test_the_time_and_the_caller_end_it(decoder: Opening, engine: str) -> None:
     writer = decoder(engine).writer
-    for beams in (1, 2) if engine == "torch" else (1,):
+    for beams in (1, 2):
         settings = {"max_new_tokens": 40, "num_beams": beams}
         late = writer.write(Wanted("hello", settings, seconds=0.0))
         assert (late.tokens, late.reason) == (1, "time")
@@ -188,7 +186,7 @@ def test_a_text_that_is_ended_has_all_that_its_tokens_say(decoder: Opening, engi
 
 @both
 def test_settings_of_the_model_are_the_defaults(decoder: Opening, engine: str) -> None:
-    given = {"max_new_tokens": 9, "repetition_penalty": 1.5} | ({"num_beams": 2} if engine == "torch" else {})
+    given = {"max_new_tokens": 9, "repetition_penalty": 1.5, "num_beams": 2}
     assert write(decoder(engine, **given), "hello")[0].text == generated(decoder("torch"), "hello", **given)
     assert write(decoder(engine, max_length=10), "hello")[0].tokens == 10 - 6
     assert write(decoder(engine), "hello")[0].tokens == min(NEW_TOKENS, POSITIONS - 6)

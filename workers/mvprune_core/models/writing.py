@@ -37,7 +37,7 @@ class Writer:
         kind: what its task is.
     """
 
-    why_no_beams = ""
+    why_no_sampled_beams = ""
 
     def __init__(self, opened: Opened, kind: type[Objective]) -> None:
         self._kind, self._options = kind, options_of(opened.task.kind, opened.manifest.spec)

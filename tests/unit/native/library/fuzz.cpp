@@ -43,7 +43,7 @@ void ask(const mvprune_model* model) {
 
 // Of a model that writes text.
 void write(const mvprune_model* model) {
-  for (const char* parameters : {"{\"max_new_tokens\": 6, \"stop\": [\"e\"]}", "{\"temperature\": 0.7, \"no_repeat_ngram_size\": 2}"}) {
+  for (const char* parameters : {"{\"max_new_tokens\": 6, \"stop\": [\"e\"]}", "{\"temperature\": 0.7, \"no_repeat_ngram_size\": 2}", "{\"num_beams\": 3, \"max_new_tokens\": 4}"}) {
     mvprune_prompt prompt;
     MVPRUNE_INIT(prompt);
     prompt.text = "The model answers";
