@@ -128,7 +128,8 @@ def test_a_client_that_hangs_up_ends_a_text_of_the_library(tmp_path: Path) -> No
     with serving(folder, *options) as (_, client, _run):
         body = {"inputs": "hello", "stream": True, "parameters": {"max_new_tokens": 1 << 19}}
         with client.stream("POST", "/generate", json=body) as answer:
-            next(answer.iter_lines())
+            lines = answer.iter_lines()  # hangs up when it is collected
+            next(lines)
             until(lambda: running(client) == 1)
         until(lambda: running(client) == 0)
 
