@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-_WHERE_POSTGRES_IS_FAST = "tests/unit/service/db/"  # here the databases differ
+_WHERE_POSTGRES_IS_FAST = "tests/unit/service/db/test_lifecycle.py"  # what every job needs
 
 
 def first_fast(values: Sequence[Any], fast: int = 1) -> list[Any]:
@@ -19,10 +19,10 @@ def first_fast(values: Sequence[Any], fast: int = 1) -> list[Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of both databases are fast on SQLite only, except those of the queries themselves."""
+    """Tests that need PostgreSQL are slow, except a few: its server takes as much of a core as they do."""
     for item in items:
         parameters = getattr(item, "callspec", None)
-        if parameters is None or parameters.params.get("new_database") != "postgresql":
-            continue
-        if not item.nodeid.startswith(_WHERE_POSTGRES_IS_FAST):
+        on_postgres = parameters is not None and parameters.params.get("new_database") == "postgresql"
+        needs = on_postgres or "postgres" in getattr(item, "fixturenames", ())
+        if needs and not item.nodeid.startswith(_WHERE_POSTGRES_IS_FAST):
             item.add_marker(pytest.mark.slow)

@@ -48,15 +48,11 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRa
         ray.stop()
 
 
-@pytest.fixture(params=["local", "ray"])
+@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.slow)])
 def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Executor:
     if request.param == "local":
         return LocalExecutor(tmp_path / "executor", cpus=2)
     return request.getfixturevalue("ray_cluster").executor()
-
-
-# A job of Ray takes seconds of a core: those of one test are enough for `make test`.
-slow_on_ray = pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)], indirect=True)
 
 
 @pytest.fixture
@@ -88,7 +84,6 @@ def test_a_ref_runs_once_and_gets_what_it_was_given(executor: Executor, prefix: 
     assert [json.loads(line) for line in record.read_text().splitlines()] == [[given, "good day; x"]]
 
 
-@slow_on_ray
 def test_exit_codes(executor: Executor, prefix: str) -> None:
     endings = {"good": ("pass", 0), "killed": ("import os; os.kill(os.getpid(), 9)", -9)}
     for name, (script, _) in endings.items():
@@ -99,7 +94,6 @@ def test_exit_codes(executor: Executor, prefix: str) -> None:
     assert wait_for(executor, f"{prefix}no", Phase.EXITED).exit_code == 127
 
 
-@slow_on_ray
 def test_stop_does_not_wait(executor: Executor, prefix: str, tmp_path: Path) -> None:
     stubborn = python(f"{prefix}stubborn", STUBBORN, str(tmp_path / "pid"), grace=3600)
     executor.submit(stubborn)
@@ -110,7 +104,6 @@ def test_stop_does_not_wait(executor: Executor, prefix: str, tmp_path: Path) -> 
     wait_for(executor, stubborn.ref, Phase.EXITED)
 
 
-@slow_on_ray
 def test_stop_gives_grace_then_kills_with_all_descendants(executor: Executor, prefix: str, tmp_path: Path) -> None:
     stubborn = python(f"{prefix}stubborn", STUBBORN, str(tmp_path / "pids"), "parent", grace=1)
     obedient = python(f"{prefix}obedient", OBEDIENT, str(tmp_path / "saved"), grace=3600)
@@ -142,7 +135,6 @@ def test_unknown_refs(executor: Executor, prefix: str) -> None:
     assert executor.output(f"{prefix}never") == b""
 
 
-@slow_on_ray
 def test_the_output_of_a_process(executor: Executor, prefix: str) -> None:
     executor.submit(python(f"{prefix}a", "import sys; print('x' * 100_000); print('the end', file=sys.stderr)"))
     ended = wait_for(executor, f"{prefix}a", Phase.EXITED)
@@ -156,7 +148,6 @@ def test_the_output_of_a_process(executor: Executor, prefix: str) -> None:
     assert len(executor.output(f"{prefix}a")) == OUTPUT_BYTES
 
 
-@slow_on_ray
 def test_a_live_process_is_not_forgotten(executor: Executor, prefix: str, tmp_path: Path) -> None:
     obedient = python(f"{prefix}a", OBEDIENT, str(tmp_path / "saved"))
     executor.submit(obedient)
@@ -195,6 +186,7 @@ def test_a_launch_hides_its_credentials() -> None:
 # --- Ray
 
 
+@pytest.mark.slow
 def test_a_ray_job_that_does_not_fit_is_pending(ray_cluster: EmbeddedRay, prefix: str) -> None:
     executor = ray_cluster.executor()
     executor.submit(Launch(f"{prefix}big", ("true",), {}, cpus=3))
@@ -263,6 +255,7 @@ def test_a_404_that_is_not_rays_says_nothing_about_a_job() -> None:
             server.shutdown()
 
 
+@pytest.mark.slow
 def test_a_ray_that_refuses_the_token(ray_cluster: EmbeddedRay) -> None:
     assert_away(RayExecutor(ray_cluster.address, token="very-secret"), "token")
     assert_away(RayExecutor(ray_cluster.address), "token")
