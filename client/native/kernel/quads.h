@@ -58,9 +58,9 @@ void quantize(const float* panel, int64_t columns, int64_t width, float* scales,
   }
 }
 
-// All of a panel (columns, width).
+// All of a panel (columns, width). One without columns has a block of scales all the same: products multiply by them.
 void quantize(const float* panel, int64_t columns, int64_t width, float* out) {
-  for (int64_t left = 0; left < columns; left += kQuadBlock, panel += kQuadBlock * width, out += quantized_block(width)) {
+  for (int64_t left = 0; left < larger(1, columns); left += kQuadBlock, panel += kQuadBlock * width, out += quantized_block(width)) {
     const int64_t some = smaller(kQuadBlock, columns - left);
     int64_t first = 0;
     for (; first + 4 * kLanes <= width; first += 4 * kLanes) {

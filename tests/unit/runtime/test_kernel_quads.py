@@ -110,6 +110,16 @@ def test_all_quads_give_what_those_with_weights_give(isa: str, tokens: int) -> N
             assert np.array_equal(run(Full.pack(weight), x, **options), run(Quads.pack(weight), x, **options))
 
 
+@pytest.mark.parametrize("kind", [Quads, Full])
+@pytest.mark.parametrize("threads", [1, 5])
+def test_a_matrix_without_columns_gives_the_bias(kind: Any, threads: int) -> None:
+    """Whatever is in the memory that it works in: here the scales of tokens that are not finite."""
+    bias = np.arange(9, dtype=np.float32)
+    run(kind.pack(np.ones((9, 8), np.float32)), np.full((300, 8), np.nan, np.float32), threads=threads)
+    y = run(kind.pack(np.ones((9, 0), np.float32)), np.ones((300, 0), np.float32), bias=bias, threads=threads)
+    assert (y == bias).all()
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_shape_agrees_with_the_formula(data: st.DataObject) -> None:
