@@ -92,6 +92,12 @@ _FILES = _rule(
 )
 _INPUTS = _rule(r"init_inputs", lambda _: False, "an empty list", "name the options by their keys")
 _TOKENS = re.compile(r"\w+_tokens?")
+# Files that transformers' tokenizers read their vocabulary from, and the classes that have none: they read bytes.
+_VOCABULARY = re.compile(
+    r"(tokenizer(?!_config\b)[\w.-]*|(target_)?vocab[\w-]*|byte_maps|tekken)\.json|(vocab[\w-]*|dict)\.txt"
+    r"|.+\.(model|spm|codes|tokenizer)"
+)
+_OF_BYTES = ("ByT5Tokenizer", "CanineTokenizer", "DiaTokenizer", "PerceiverTokenizer")
 
 
 def check_config(config: Mapping[str, object], where: str) -> None:
@@ -150,6 +156,22 @@ def check_tokenizer(folder: Path, prefix: str = "") -> None:
                 )
 
 
+def has_vocabulary(folder: Path) -> bool:
+    """Whether a folder that `check_tokenizer` let pass has a file that a tokenizer can be made of, or needs none."""
+    if any(_VOCABULARY.fullmatch(path.name) for path in folder.iterdir()):
+        return True
+    configs = [read_json(folder / name) for name in (TOKENIZER_CONFIG, CONFIG_FILE) if (folder / name).exists()]
+    files = (value for config in configs for key, value in config.items() if _FILES.keys.fullmatch(key))
+    return any(config.get("tokenizer_class") in _OF_BYTES for config in configs) or any(
+        isinstance(name, str) and (folder / name).is_file() for name in files
+    )
+
+
+def without_tokenizer(name: str) -> str:
+    """The error of the model `name` that has no vocabulary."""
+    return f"the model {name!r} has no tokenizer: put its files (tokenizer.json, vocab.txt, …) into the folder"
+
+
 def check_pointers(folder: Path) -> None:
     """Refuses a folder with a file that git-lfs has not fetched. Raises InvalidReference."""
     try:
@@ -157,7 +179,7 @@ def check_pointers(folder: Path) -> None:
     except OSError as error:
         raise InvalidReference(f"{str(folder)!r} cannot be read ({error.strerror})") from None
     for path in paths:
-        if path.suffix in (".json", ".txt", ".model", ".safetensors") and path.is_file():
+        if path.suffix in (".json", ".txt", ".model", ".spm", ".codes", ".safetensors") and path.is_file():
             if path.stat().st_size > _MAX_POINTER_BYTES:
                 continue
             with open_regular(path) as file:

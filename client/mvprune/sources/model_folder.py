@@ -22,11 +22,13 @@ from mvprune.sources.model_config import (
     check_config,
     check_pointers,
     check_tokenizer,
+    has_vocabulary,
     json_object,
     open_regular,
     read_json,
+    without_tokenizer,
 )
-from mvprune.sources.model_types import BASES, name_in_task
+from mvprune.sources.model_types import BASES, OF_NO_TEXT, name_in_task
 from mvprune.sources.references import InvalidReference, is_folder
 from mvprune.sources.sentence_transformers import (
     LENGTH_FILE,
@@ -111,9 +113,9 @@ def inspect_model(folder: Path) -> InspectedModel:
     """Checks a model folder and counts its parameters, from its JSON files and the headers of the safetensors files.
 
     Raises:
-        InvalidReference: no such folder, no usable config.json, keys that name code, no safetensors weights, weights
-            that are cut, corrupt, quantized or of other shapes than config.json says, an adapter, files that git-lfs
-            has not fetched, or no numbered blocks with matrices to prune.
+        InvalidReference: no such folder, no usable config.json, no model of text, keys that name code, no safetensors
+            weights, weights that are cut, corrupt, quantized or of other shapes than config.json says, an adapter,
+            files that git-lfs has not fetched, no numbered blocks with matrices to prune, or no tokenizer.
     """
     if not is_folder(folder):
         raise InvalidReference(f"the model must be a folder, got {str(folder)!r}, where there is none")
@@ -131,6 +133,11 @@ def inspect_model(folder: Path) -> InspectedModel:
     if not isinstance(model_type := config.get("model_type"), str):
         raise InvalidReference(
             f"{str(config_file)!r}: model_type must be a name, such as bert, got {model_type!r:.100}"
+        )
+    if OF_NO_TEXT.fullmatch(model_type):
+        raise InvalidReference(
+            f"{str(config_file)!r}: model_type must be that of a model of text, got {model_type!r}; give a model such "
+            "as BERT"
         )
     check_tokenizer(folder, f"{str(folder)!r}: ")
     tensors = {tensor.name: tensor for file in _weight_files(folder) for tensor in _tensors(file)}
@@ -153,6 +160,8 @@ def inspect_model(folder: Path) -> InspectedModel:
     if size.prunable_weights == 0:
         blocks = "numbered blocks (layer.0., h.0., …) with matrices to prune"
         raise InvalidReference(f"{str(folder)!r} must have {blocks}, got none")
+    if not has_vocabulary(folder):
+        raise InvalidReference(without_tokenizer(str(folder)))
     return size
 
 

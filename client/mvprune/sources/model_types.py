@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -29,6 +30,24 @@ DECODERS = ("bloom", "gemma", "gpt2", "gpt_neo", "gpt_neox", "gptj", "llama", "m
 """Types whose models go on with a text."""
 ENCODER_DECODERS = ("bart", "blenderbot", "encoder-decoder", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5")
 """Types whose models write a text from another one."""
+OF_NO_TEXT = re.compile(
+    "beit|bit|clap|clip|convnext|convnextv2|cvt|data2vec-audio|data2vec-vision|deit|detr|dinov2|dinov3_vit|dpt"
+    "|efficientnet|hubert|levit|mobilenet_v1|mobilenet_v2|mobilevit|poolformer|pvt|regnet|resnet|sam|segformer|sew"
+    "|siglip|siglip2|speecht5|swin|swinv2|timesformer|unispeech|videomae|vilt|vision-encoder-decoder|vit|vit_mae"
+    "|vit_msn|vivit|wav2vec2|wav2vec2-bert|wavlm|yolos"
+)
+"""The best-known types of models of images and sounds, which transformers has for none of the tasks."""
+
+_WRITERS = ("blenderbot", "encoder-decoder", "m2m_100", "marian", "pegasus")
+_WITHOUT_HEAD: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "SequenceClassification": _WRITERS,
+        "TokenClassification": (*_WRITERS, "bart", "gptj", "mbart", "opt"),
+        "QuestionAnswering": (*_WRITERS, "gemma", "phi"),
+        "MaskedLM": (*_WRITERS, *DECODERS, "mt5", "t5"),
+    }
+)
+"""The types of these three lists that have no such head."""
 
 TRIMMABLE = ("albert", "bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
 """The types whose table of positions is all that depends on their number."""
@@ -89,6 +108,9 @@ def problem_with_head(head: str, task: str, model_type: str, *, is_decoder: bool
         return f"must be an encoder-decoder, such as BART, T5 or Marian, for the task {task}, got a {model_type}"
     if head == "CausalLM" and (model_type in ENCODER_DECODERS or (model_type in BASES and not is_decoder)):
         return f"must be a decoder, such as GPT-2, OPT, Llama or Qwen, for the task {task}, got a {model_type}"
+    if model_type in _WITHOUT_HEAD.get(head, ()):
+        rule = f"must be of a type that transformers has an AutoModelFor{head} for, for the task {task}"
+        return f"{rule}, got a {model_type}; give an encoder, such as BERT"
     return ""
 
 

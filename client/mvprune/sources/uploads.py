@@ -28,7 +28,7 @@ MAX_REPEATS = 4
 """Times the bytes of its different chunks that an upload may have: a worker writes all of it to its disk."""
 _ALWAYS_ALLOWED = 64 << 20  # bytes that an upload may have, however often its chunks repeat
 # Weights, configuration, tokenizer: what workers take of a model's folder, here and in buckets. No pickles.
-MODEL_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
+MODEL_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".spm", ".codes", ".jinja"})
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 # A part of a model of sentence-transformers, such as its pooling, has a folder of its own.

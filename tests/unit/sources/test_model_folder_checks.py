@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.sources.test_model_folders import CONFIG, HIDDEN, TENSORS, header_of, write_model, write_weights
 
+from mvprune.sources.model_config import has_vocabulary
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import InvalidReference
 
@@ -99,6 +100,59 @@ def test_quantized_weights(dtype: str, suffix: str, tmp_path: Path):
         inspect_model(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("files", "is_enough"),
+    [
+        ({}, False),
+        ({"tokenizer_config.json": '{"tokenizer_class": "BertTokenizer"}', "added_tokens.json": "{}"}, False),
+        ({"tokenizer_config.json": '{"tokenizer_class": "ByT5Tokenizer"}'}, True),
+        ({"tokenizer_config.json": '{"vocab_file": "words"}'}, False),
+        ({"tokenizer_config.json": '{"vocab_file": "words"}', "words": "[UNK]"}, True),
+        ({"README.txt": "a model", "special_tokens_map.json": "{}", "trainer_state.json": "{}"}, False),
+    ],
+)
+def test_a_folder_without_a_tokenizer(files: dict[str, str], is_enough: bool, tmp_path: Path):
+    (write_model(tmp_path) / "vocab.txt").unlink()
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    if is_enough:
+        inspect_model(tmp_path)
+        return
+    with pytest.raises(InvalidReference) as raised:
+        inspect_model(tmp_path)
+    assert str(raised.value) == (
+        f"the model {str(tmp_path)!r} has no tokenizer: put its files (tokenizer.json, vocab.txt, …) into the folder"
+    )
+
+
+def test_the_files_of_every_tokenizer_of_transformers_are_known(tmp_path: Path):
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES, tokenizer_class_from_name
+
+    write_model(tmp_path)
+    unknown = []
+    for name in {*filter(None, TOKENIZER_MAPPING_NAMES.values())}:
+        files = getattr(tokenizer_class_from_name(name), "vocab_files_names", None)
+        if files is None:  # RAG's, which consists of two
+            continue
+        for path in tmp_path.glob("*"):
+            if path.suffix not in (".safetensors", ".json") or path.name in files.values():
+                path.unlink()
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+        for file in {*files.values()} - {"tokenizer_config.json"}:
+            (tmp_path / file).write_text("{}")
+        if not has_vocabulary(tmp_path):
+            unknown.append(name)
+        for file in files.values():
+            (tmp_path / file).unlink()
+    assert unknown == []
+
+
+def test_a_model_of_no_text(tmp_path: Path):
+    write_model(tmp_path, config=CONFIG | {"model_type": "vit"})
+    with pytest.raises(InvalidReference, match="model_type must be that of a model of text, got 'vit'; give a model"):
+        inspect_model(tmp_path)
+
+
 def test_a_distributed_checkpoint_is_not_read_in_place_of_the_weights(tmp_path: Path):
     write_model(tmp_path)
     write_weights(tmp_path / "shard-00001-model-00001-of-00001.safetensors", *header_of(TENSORS))
@@ -149,6 +203,7 @@ def test_heads_are_not_counted_whatever_the_checkpoint_has(tmp_path: Path):
     for model in _with_heads():
         folder = tmp_path / type(model).__name__
         model.save_pretrained(folder)
+        (folder / "vocab.txt").write_text("[UNK]")
         heads = ("pooler", "lm_head")
         base = [parameter for name, parameter in model.base_model.named_parameters() if not name.startswith(heads)]
         counted = sum({id(parameter): parameter.numel() for parameter in base}.values())

@@ -60,6 +60,7 @@ def write_weights(path: Path, header: object, data_bytes: int) -> None:
 def write_model(folder: Path, tensors: dict[str, tuple[int, ...]] = TENSORS, config: object = CONFIG) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
+    (folder / "vocab.txt").write_text("[UNK]")
     write_weights(folder / "model.safetensors", *header_of(tensors))
     return folder
 
@@ -379,6 +380,7 @@ def test_a_file_written_by_the_library_is_counted(tmp_path: Path):
         BertConfig(vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
     )
     model.save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("[UNK]")
     size = inspect_model(tmp_path)
     pooler = sum(parameter.numel() for parameter in model.pooler.parameters())
     assert size.base_parameters == sum(parameter.numel() for parameter in model.parameters()) - pooler

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from transformers import (
+    CONFIG_MAPPING,
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
@@ -24,6 +25,7 @@ from mvprune.sources.model_types import (
     BASES,
     DECODERS,
     ENCODER_DECODERS,
+    OF_NO_TEXT,
     WITHOUT_CHECKPOINTING,
     name_in_task,
     name_without_head,
@@ -57,7 +59,17 @@ def test_heads() -> None:
     assert problem_with_head("CausalLM", "t", "bert", is_decoder=False) == (
         "must be a decoder, such as GPT-2, OPT, Llama or Qwen, for the task t, got a bert"
     )
-    assert problem_with_head("SequenceClassification", "t", "gpt2", is_decoder=True) == ""
+    for auto in TASKS:
+        head = auto.__name__.removeprefix("AutoModelFor")
+        for model_type in (*BASES, *DECODERS, *ENCODER_DECODERS):
+            assert bool(problem_with_head(head, "t", model_type, is_decoder=True)) != has(auto, model_type)
+    assert problem_with_head("MaskedLM", "t", "gpt2", is_decoder=True) == (
+        "must be of a type that transformers has an AutoModelForMaskedLM for, for the task t, got a gpt2; give an "
+        "encoder, such as BERT"
+    )
+    for model_type in OF_NO_TEXT.pattern.split("|"):
+        for auto in (*TASKS, AutoModelForCausalLM, AutoModelForSeq2SeqLM):
+            assert CONFIG_MAPPING[model_type] not in auto._model_mapping
 
 
 @pytest.mark.parametrize("model_type", BASES)

@@ -23,7 +23,7 @@ _GIVE_UP_SECONDS = 12.0
 
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")  # either keeps the hub's library from asking it
 _WEIGHTS = ("model.safetensors", "model-*.safetensors")
-CONFIG_AND_TOKENIZER = ("*.json", "*.txt", "*.model", "*.jinja")
+CONFIG_AND_TOKENIZER = ("*.json", "*.txt", "*.model", "*.spm", "*.codes", "*.jinja")
 
 _T = TypeVar("_T")
 

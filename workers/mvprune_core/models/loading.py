@@ -19,7 +19,7 @@ from torch import nn
 
 from mvprune.artifact import positions
 from mvprune.artifact.config import build_config, note_on_outputs
-from mvprune.sources.model_config import CONFIG_FILE, check_tokenizer, read_json
+from mvprune.sources.model_config import CONFIG_FILE, check_tokenizer, read_json, without_tokenizer
 from mvprune.sources.model_folder import inspect_model
 from mvprune.sources.references import HubModel, InvalidReference, Roots, resolve_model
 from mvprune.sources.schemes import model_name
@@ -181,10 +181,7 @@ def fit_tokenizer(name: str, tokenizer: Any, model: Any) -> tuple[str, ...]:
         ) from error
     # If the files are missing, transformers builds a tokenizer that knows only the special tokens.
     if tokens <= len(tokenizer.all_special_tokens):
-        raise CompressionError(
-            Reason.INVALID_MODEL,
-            f"the model {name!r} has no tokenizer: put its files (tokenizer.json, vocab.txt, …) into the folder",
-        )
+        raise CompressionError(Reason.INVALID_MODEL, without_tokenizer(name))
     # The length of a vocabulary with gaps is not its largest id. Ids that this data lacks may occur in later texts.
     word, largest = max(tokenizer.get_vocab().items(), key=itemgetter(1))
     if largest >= embeddings:

@@ -43,7 +43,7 @@ def announced(path: str = "model.safetensors", size: int = 1, chunks: int = 1, f
         (announced("..\\config.json"), "upload.files", "a name without '/'"),
         (announced(".hidden.json"), "upload.files", "not starting with a dot"),
         (announced("a\u202eb.json"), "upload.files[0].path", "printable"),
-        (announced("pytorch_model.bin"), "upload.files", "must be .jinja, .json"),
+        (announced("pytorch_model.bin"), "upload.files", "must be .codes, .jinja, .json"),
         (announced(files=1001), "upload.files", "at most 1000 entries"),
         (announced(size=MAX_FILE_BYTES + 1, chunks=2560), "upload.files", "at most 21,474,836,480 bytes"),
         (announced(size=MAX_FILE_BYTES + 1, chunks=2561), "upload.files[0].chunks", "at most 2560 entries"),
