@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 from mvprune.cli.shared.errors import UsageError
 from mvprune.cli.shared.options import Parser, plain_parser, subcommand
-from mvprune.cli.shared.output import answer, print_table
+from mvprune.cli.shared.output import Form, answer, print_data, print_table
 from mvprune.cli.shared.types import one_of
 from mvprune.client import contexts, endpoint
 from mvprune.common.files import expanded
@@ -57,18 +58,23 @@ def _view(argv: Sequence[str]) -> None:
     )
     args = parser.parse_args(argv)
     config = contexts.load()
-    settings = [{"setting": name, **_effective(name, config)} for name in contexts.SETTINGS]
-    named = {
-        name: {key: _shown(key, value) for key, value in settings.items()} for name, settings in config.contexts.items()
-    }
-    value = {"path": str(contexts.path()), "context": config.context, "contexts": named, "settings": settings}
+    value = _described(config)
 
     def text() -> None:
         others = sorted({config.context, *config.contexts})
         print(f"context {config.context} of {', '.join(others)}; {contexts.path()}")
-        print_table(["SETTING", "VALUE", "FROM"], [[one["setting"], one["value"], one["from"]] for one in settings])
+        rows = [[one["setting"], one["value"], one["from"]] for one in value["settings"]]
+        print_table(["SETTING", "VALUE", "FROM"], rows)
 
     answer(args.form, value, sorted(config.contexts), text)
+
+
+def _described(config: contexts.Config) -> dict[str, Any]:
+    settings = [{"setting": name, **_effective(name, config)} for name in contexts.SETTINGS]
+    named = {
+        name: {key: _shown(key, value) for key, value in settings.items()} for name, settings in config.contexts.items()
+    }
+    return {"path": str(contexts.path()), "context": config.context, "contexts": named, "settings": settings}
 
 
 def _set(argv: Sequence[str]) -> None:
@@ -76,33 +82,32 @@ def _set(argv: Sequence[str]) -> None:
     parser.add_argument("value", metavar="VALUE", nargs="?", help="a token is read from stdin instead")
     args = parser.parse_args(argv)
     value = _checked(args.setting, args.value, parser)
-    _save(contexts.read(), args.context, args.setting, value)
+    _change(contexts.read(), args, value)
 
 
 def _unset(argv: Sequence[str]) -> None:
     args = _changing("unset", "mvpctl config unset token_file --context work").parse_args(argv)
-    _save(contexts.read(), args.context, args.setting, None)
+    _change(contexts.read(), args, None)
 
 
 def _use(argv: Sequence[str]) -> None:
-    parser = plain_parser("config use", "mvpctl config use work", "Makes a context the current one.", form=False)
+    parser = _mending("use", "mvpctl config use work", "Makes a context the current one.")
     parser.add_argument("context", metavar="CONTEXT", help="its name")
     args = parser.parse_args(argv)
     config = contexts.read()
     if args.context not in config.contexts:
         raise UsageError(f"CONTEXT {contexts.must_be_a_context(config, args.context)}", parser.prog)
-    contexts.save(contexts.Config(args.context, config.contexts))
+    _save(contexts.Config(args.context, config.contexts), args.form)
 
 
 def _path(argv: Sequence[str]) -> None:
-    plain_parser("config path", "mvpctl config path", "Prints where the file is, or would be.", form=False).parse_args(
-        argv
-    )
-    print(contexts.path())
+    args = _mending("path", "mvpctl config path", "Prints where the file is, or would be.").parse_args(argv)
+    path = str(contexts.path())
+    answer(args.form, {"path": path}, [path], lambda: print(path))
 
 
 def _changing(name: str, example: str) -> Parser:
-    parser = plain_parser(f"config {name}", example, f"{name.capitalize()}s a setting of a context.", form=False)
+    parser = _mending(name, example, f"{name.capitalize()}s a setting of a context.")
     parser.add_argument(
         "setting", metavar="SETTING", type=one_of(*contexts.SETTINGS), help=", ".join(contexts.SETTINGS)
     )
@@ -110,9 +115,22 @@ def _changing(name: str, example: str) -> Parser:
     return parser
 
 
-def _save(config: contexts.Config, context: str | None, setting: str, value: str | None) -> None:
-    name = contexts.check_name(context or os.environ.get("MVPRUNE_CONTEXT") or config.context)
-    contexts.save(config.with_setting(name, setting, value))
+def _mending(name: str, example: str, details: str) -> Parser:
+    """A parser of a command that works whatever is wrong with the file: what the file says of the form is not asked."""
+    parser = plain_parser(f"config {name}", example, details)
+    parser.set_defaults(output="text")
+    return parser
+
+
+def _change(config: contexts.Config, args: argparse.Namespace, value: str | None) -> None:
+    name = contexts.check_name(args.context or os.environ.get("MVPRUNE_CONTEXT") or config.context)
+    _save(config.with_setting(name, args.setting, value), args.form)
+
+
+def _save(config: contexts.Config, form: Form) -> None:
+    contexts.save(config)
+    if form.is_data:
+        print_data(_described(config), form.output)
 
 
 def _checked(setting: str, value: str | None, parser: Parser) -> str:

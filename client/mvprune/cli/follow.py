@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -68,9 +68,10 @@ def wait_command(argv: Sequence[str]) -> ExitCode:
 
 
 def logs_command(argv: Sequence[str]) -> None:
-    """Prints the log as it is."""
+    """Prints the log as it is, or a document for each of its lines."""
     example = "mvpctl logs -f sst2-k3x9\n  mvpctl logs sst2-k3x9 --search nan --since 2h"
-    parser = command_parser("logs", example, output=False)
+    details = "JSON has one line of the log per line: text, and with --search or --since also offset and time."
+    parser = command_parser("logs", example, details)
     parser.add_argument("-f", "--follow", action="store_true", help="follow the log until the job ends")
     parser.add_argument("--tail", type=positive_number, metavar="N", help="begin with the last N lines")
     parser.add_argument(
@@ -87,11 +88,29 @@ def logs_command(argv: Sequence[str]) -> None:
         if chosen:
             since = datetime.now(UTC) - timedelta(seconds=args.since) if args.since is not None else None
             for line in client.search_logs(args.job, args.search or "", since=since):
-                print(clean(line.text))
+                if args.form.is_data:
+                    print_data(line, args.form.output, one_of_many=True)
+                else:
+                    print(clean(line.text))
             return
-        for data in client.logs(args.job, follow=args.follow, tail=args.tail or 0):
+        pieces = client.logs(args.job, follow=args.follow, tail=args.tail or 0)
+        if args.form.is_data:
+            for text in _lines(pieces):
+                print_data({"offset": None, "text": text, "time": None}, args.form.output, one_of_many=True)
+            return
+        for data in pieces:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
+    """The lines of a log, without their ends, as soon as each is complete. What is no UTF-8 is replaced."""
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from (line.decode(errors="replace") for line in whole)
+    if rest:
+        yield rest.decode(errors="replace")
 
 
 def _event_line(event: JobEvent) -> str:

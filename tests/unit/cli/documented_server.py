@@ -135,6 +135,7 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
     artifact = fake.answers["GetArtifact"](None, None)
     artifact.create_time.FromJsonString(TIME)
     artifact.expire_time.FromJsonString(TIME)
+    line = {"offset": 1, "text": "loss", "time": TIME}
     failed = job("FAILED", failure=job_pb2.Failure(reason="INVALID_MODEL", message="no weights"))
 
     def get_job(request: job_pb2.GetJobRequest, context: grpc.ServicerContext) -> job_pb2.Job:
@@ -180,6 +181,7 @@ def answers(fake: Fake, succeeds: str) -> dict[str, Any]:
         "DeleteJob": always(job_pb2.DeleteJobResponse()),
         "WatchJob": lambda request, context: iter([parsed(job_pb2.WatchJobResponse, update)]),
         "ListJobEvents": always(job_pb2.ListJobEventsResponse(events=[parsed(job_pb2.JobEvent, event)])),
+        "SearchLogs": always(job_pb2.SearchLogsResponse(lines=[parsed(job_pb2.SearchLogsResponse.Line, line)])),
         "ListAttempts": always(job_pb2.ListAttemptsResponse(attempts=[parsed(job_pb2.Attempt, attempt)])),
         "GetArtifact": always(artifact),
         "ListArtifacts": always(artifact_pb2.ListArtifactsResponse(artifacts=[artifact])),

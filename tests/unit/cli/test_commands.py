@@ -314,6 +314,17 @@ def test_logs_are_printed_as_they_are(fake: Fake, capfdbinary: pytest.CaptureFix
         assert capfdbinary.readouterr().out == data
 
 
+def test_lines_of_a_log_are_documents(fake: Fake, mvpctl: Mvpctl) -> None:
+    def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        for offset, data in ((0, b"caf\xc3"), (4, b"\xa9 \xff\n\nlast")):
+            yield job_pb2.FollowLogsResponse(offset=offset, data=data)
+        yield job_pb2.FollowLogsResponse(offset=14, end=True)
+
+    fake.answers |= {"GetJob": always(job()), "FollowLogs": answer}
+    lines = [json.loads(line) for line in mvpctl("logs", "j1", "-o", "json").out.splitlines()]
+    assert lines == [{"offset": None, "text": text, "time": None} for text in ("café \ufffd", "", "last")]
+
+
 def test_download(fake: Fake, mvpctl: Mvpctl, succeeds: str, tmp_path: Path) -> None:
     fake.answers["GetJob"] = always(job("SUCCEEDED", artifact=succeeds))
     outcome = mvpctl("download", "j1", str(tmp_path / "out"), "-o", "json")

@@ -77,6 +77,11 @@ COMMANDS_ANSWER = {
     "tasks": ["Task"],
     "methods": ["Method"],
     "config view": "Settings",
+    "config set project search": "Settings",
+    "config unset address": "Settings",
+    "config use default": "Settings",
+    "config path": "Path",
+    "logs j1 --search loss": "Log line",
     "token create --scope read": "New token",
     "token list": ["Token"],
     "token revoke t": "Token",
@@ -281,6 +286,7 @@ def test_every_answer_is_documented(parsers: dict[str, Parser]) -> None:
         command for command in parsers if any(f"{known} ".startswith(f"{command} ") for known in COMMANDS_ANSWER)
     }
     assert answering == checked | set(LOCAL)
+    assert {*parsers} - answering == {"completion", "mcp", "server start"}
     table = TEXT[TEXT.index("| command | output |") : TEXT.index("## Job\n")]
     rows = re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE)
     assert {command for row in rows for command in row.replace("`", "").split(", ")} == answering
