@@ -26,7 +26,7 @@ def create(server: Server, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> list[
     monkeypatch.setenv("MVPRUNE_ADDRESS", server.address)
     monkeypatch.setenv("MVPRUNE_HOME", str(server.home))
     data = ["--train", server_path(tiny.train), "--validation", server_path(tiny.validation)]
-    return ["sweep", "create", "--model", "tiny-bert", *data, "--dry-run"]
+    return ["sweep", "create", "--model", "tiny-bert", *data, "--validate-only"]
 
 
 @pytest.mark.parametrize(

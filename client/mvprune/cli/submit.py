@@ -52,7 +52,7 @@ def submit_command(argv: Sequence[str]) -> ExitCode:
         waits = waits and not args.validate_only
         jobs: list[Job] = []
         try:
-            with sending(args.form, "--validate-only" if args.validate_only else "") as show:
+            with sending(args.form, only_checks=args.validate_only) as show:
                 for job in send_all(client, wanted, show):
                     jobs.append(job)
         except KeyboardInterrupt:
@@ -81,7 +81,7 @@ def _search(argv: Sequence[str], args: argparse.Namespace, prog: str) -> ExitCod
     for name in ("summary", "junit"):
         if getattr(args, name) is not None:
             raise UsageError(f"--{name}: must be unset with --max-loss; mvpctl sweep report shows a search", prog)
-    return create_command(["--dry-run" if one == "--validate-only" else one for one in argv])
+    return create_command(argv)
 
 
 def _unknown_model(job: Job) -> str:

@@ -39,15 +39,15 @@ def _create(argv: Sequence[str]) -> None:
         "Sends a model's folder or a data file, and prints the reference by which jobs of the project name it. What "
         "the server has already is not sent. Run again, it resumes an interrupted upload."
     )
-    example = "mvpctl upload create ./my-model\n  mvpctl upload create train.jsonl --dry-run -o json"
+    example = "mvpctl upload create ./my-model\n  mvpctl upload create train.jsonl --validate-only -o json"
     parser = command_parser("upload create", example, details, job=False)
     parser.add_argument("path", type=path, metavar="PATH", help="a model's folder or a data file")
     parser.add_argument("--kind", type=one_of(*Kind), help="model or data; default: model for a folder, else data")
-    parser.add_argument("--dry-run", action="store_true", help="check it, its size and the quota; send nothing")
+    parser.add_argument("--validate-only", action="store_true", help="check it, its size and the quota; send nothing")
     args = parser.parse_args(argv)
-    with connect(args) as client, sending(args.form, "--dry-run" if args.dry_run else "") as show:
-        upload = client.upload(args.path, kind=args.kind, on_progress=show, validate_only=args.dry_run)
-    answer(args.form, upload, [upload.reference], lambda: print(clean(_line(upload, only_checked=args.dry_run))))
+    with connect(args) as client, sending(args.form, only_checks=args.validate_only) as show:
+        upload = client.upload(args.path, kind=args.kind, on_progress=show, validate_only=args.validate_only)
+    answer(args.form, upload, [upload.reference], lambda: print(clean(_line(upload, only_checked=args.validate_only))))
 
 
 def _line(upload: Upload, *, only_checked: bool) -> str:

@@ -246,7 +246,7 @@ def test_a_dry_run_of_an_extension_adds_nothing(fake: Fake, mvpctl: Mvpctl) -> N
     extended.notes.append("seed: does not matter")
     extended.estimate.text = "2 jobs + 0 baselines; about 3 min"
     fake.answers |= {"GetSweep": always(sweep()), "ExtendSweep": always(extended)}
-    command = ("sweep", "extend", "s1", "--density", "0.2,0.3", "--dry-run")
+    command = ("sweep", "extend", "s1", "--density", "0.2,0.3", "--validate-only")
     lines = mvpctl(*command).out.splitlines()
     assert lines[0] == "valid: 2 new points; nothing was added"
     assert lines[-2:] == ["note: seed: does not matter", "2 jobs + 0 baselines; about 3 min"]

@@ -116,7 +116,7 @@ def test_settings_are_sent(fake: Fake, mvpctl: Mvpctl) -> None:
     line = """--gate f1>=80 --max-loss 2 --objective X --objective Y --seed-policy worst --goal bytes --min-density 0.02
               --max-density 0.4 --tolerance 0.1 --seeds 3 --parallel 2 --max-failed 1 --on-failure stop
               --sweep-max-runtime 8h --max-runtime 1h --max-gpu-hours 2.5 --reuse --early-stop --own-baselines --id mine
-              --request-id once --dry-run"""
+              --request-id once --validate-only"""
     words = [{"X": "max f1", "Y": "min bytes"}.get(word, word) for word in line.split()]
     request = sent(fake, mvpctl, "sweep", "create", "--model", "m", "--task", "squad", *words)
     assert (request.sweep_id, request.request_id, request.validate_only) == ("mine", "once", True)
@@ -271,14 +271,18 @@ def test_a_dry_run_prints_counts_and_an_estimate(fake: Fake, mvpctl: Mvpctl) -> 
         return made
 
     fake.answers["CreateSweep"] = answer
-    outcome = mvpctl(*CREATE, "--density", "0.1,0.2", "--seed", "0,1", "--dry-run", "--wait")
+    outcome = mvpctl(*CREATE, "--density", "0.1,0.2", "--seed", "0,1", "--validate-only", "--wait")
     assert outcome.out.splitlines() == [
         "valid: 4 points; 2 density x 2 seed, by grid, of bert-base-uncased on sst2",
         "note: penalty is left out for magnitude",
         "60 jobs and 4 baselines; about 31 GPU hours",
     ]
-    assert mvpctl(*CREATE, "--density", "0.1,0.2", "--dry-run", "--quiet").out == ""
-    assert mvpctl(*CREATE, "--density", "0.1,0.2", "--dry-run", "-o", "json").json["estimate"]["text"].startswith("60")
+    assert mvpctl(*CREATE, "--density", "0.1,0.2", "--validate-only", "--quiet").out == ""
+    assert (
+        mvpctl(*CREATE, "--density", "0.1,0.2", "--validate-only", "-o", "json")
+        .json["estimate"]["text"]
+        .startswith("60")
+    )
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ def test_submit_says_what_it_sends_and_what_not(uploads: Uploads, mvpctl: Mvpctl
 def test_a_dry_run_sends_nothing_and_says_so(uploads: Uploads, mvpctl: Mvpctl, model: Path, command: str) -> None:
     rest = {
         "submit": ["--model", str(model), "--task", "sst2", "--density", "0.5", "--validate-only"],
-        "sweep create": ["--model", str(model), "--task", "sst2", "--density", "0.5,0.1", "--dry-run"],
-        "upload create": [str(model), "--dry-run"],
+        "sweep create": ["--model", str(model), "--task", "sst2", "--density", "0.5,0.1", "--validate-only"],
+        "upload create": [str(model), "--validate-only"],
     }
     outcome = mvpctl(*command.split(), *rest[command])
     assert outcome.code == 0

@@ -21,17 +21,17 @@ _MOST_LEFT_OUT = 5
 
 
 @contextlib.contextmanager
-def sending(form: Form, only_checks: str = "") -> Iterator[Callable[[UploadProgress], None]]:
+def sending(form: Form, *, only_checks: bool = False) -> Iterator[Callable[[UploadProgress], None]]:
     """Around a call that may send something: gives what has to be called while it does. All goes to stderr.
 
     Args:
-        only_checks: the option with which nothing is sent, if it was given.
+        only_checks: whether nothing is sent, by --validate-only.
     """
     if form.quiet:
         yield lambda progress: None
         return
     with contextlib.ExitStack() as stack:
-        display = _Display(stack, only_checks)
+        display = _Display(stack, only_checks=only_checks)
         try:
             yield display.show
         except KeyboardInterrupt:
@@ -44,7 +44,7 @@ def sending(form: Form, only_checks: str = "") -> Iterator[Callable[[UploadProgr
 class _Display:
     """Notes, each once, and a bar on a terminal or, for what takes a while, a line now and then."""
 
-    def __init__(self, stack: contextlib.ExitStack, only_checks: str) -> None:
+    def __init__(self, stack: contextlib.ExitStack, *, only_checks: bool) -> None:
         self.sends = False
         self._stack = stack
         self._only_checks = only_checks
@@ -55,7 +55,7 @@ class _Display:
         """An input of the call as it is now."""
         name = progress.path.name
         if progress.stage == "checked":
-            for line in _notes(progress, self._only_checks):
+            for line in _notes(progress, only_checks=self._only_checks):
                 if line not in self._noted:
                     self._noted.add(line)
                     self._note(line)
@@ -78,7 +78,7 @@ class _Display:
             self._live.bytes(done, total, what)
 
 
-def _notes(progress: UploadProgress, only_checks: str) -> Iterator[str]:
+def _notes(progress: UploadProgress, *, only_checks: bool) -> Iterator[str]:
     about = ", ".join(progress.parameters)
     begin = f"note: {about}: " if about else "note: "
     what = f"the folder {progress.path}" if progress.kind == "model" else f"the file {progress.path}"
@@ -88,7 +88,7 @@ def _notes(progress: UploadProgress, only_checks: str) -> Iterator[str]:
         return
     verb = "would be sent to the server" if only_checks else "is sent to the server"
     there = f", of which {size(progress.stored_bytes)} are there already" if progress.stored_bytes else ""
-    end = f"; nothing is sent with {only_checks}" if only_checks else ""
+    end = "; nothing is sent with --validate-only" if only_checks else ""
     yield f"{begin}{what} {verb}: {_files(progress)}{total} in all{there}, digest {digest}{end}"
     if progress.not_sent:
         left_out = ", ".join(progress.not_sent[:_MOST_LEFT_OUT])

@@ -62,7 +62,7 @@ Points that the sweep has already are not added again."""
     )
     add_points(parser.add_argument_group("points"))
     add_axes(parser)
-    parser.add_argument("--dry-run", action="store_true", help="check the points, print an estimate, add nothing")
+    parser.add_argument("--validate-only", action="store_true", help="check the points, print an estimate, add nothing")
     args = parser.parse_args(argv)
     axes, points = axes_of(args), getattr(args, SETTING + POINTS)
     if not axes and not points:
@@ -70,11 +70,11 @@ Points that the sweep has already are not added again."""
     with connect(args) as client:
         sweep = client.get_sweep(args.sweep)
         try:
-            with sending(args.form, "--dry-run" if args.dry_run else "") as show:
-                extended = sweep.extend(axes, points, validate_only=args.dry_run, on_upload=show)
+            with sending(args.form, only_checks=args.validate_only) as show:
+                extended = sweep.extend(axes, points, validate_only=args.validate_only, on_upload=show)
         except InvalidArgument as refusal:
             raise Places(axes=list(axes)).located(refusal) from None
-    if not args.dry_run:
+    if not args.validate_only:
         answer_change(args.form, extended)
         return
 

@@ -44,13 +44,13 @@ def create_command(argv: Sequence[str]) -> ExitCode:
         from mvprune.client.download import check_destination  # few need it
 
         check_destination(args.download)
-    waits = waits and not args.dry_run
+    waits = waits and not args.validate_only
     with connect(args) as client:
         try:
-            with sending(args.form, "--dry-run" if args.dry_run else "") as show:
+            with sending(args.form, only_checks=args.validate_only) as show:
                 sweep = wanted.send(client, show)
         except KeyboardInterrupt:
-            if not args.dry_run:
+            if not args.validate_only:
                 text = "interrupted; the sweep may have been created all the same: see mvpctl sweep list"
                 print(f"\n{text}", file=sys.stderr)
             raise
@@ -69,11 +69,11 @@ def _tell(sweep: Sweep, args: argparse.Namespace, *, waits: bool) -> None:
         total = sweep.counts.total
         later = {"search": "points as the search goes on", "tickets": "points as the rounds end"}
         points = later.get(sweep.spec.strategy, f"{total:,} points")
-        made = "valid" if args.dry_run else f"sweep {sweep.id} created"
+        made = "valid" if args.validate_only else f"sweep {sweep.id} created"
         print(clean(f"{made}: {points}; {compared(sweep.spec)}"), flush=True)
         for note in sweep.notes:
             print(clean(f"note: {note}"), flush=True)
-        if args.dry_run and sweep.estimate:
+        if args.validate_only and sweep.estimate:
             print(clean(sweep.estimate.text))
 
-    answer(args.form, sweep, [] if args.dry_run else [sweep.id], text)
+    answer(args.form, sweep, [] if args.validate_only else [sweep.id], text)

@@ -27,7 +27,7 @@ from mvprune.spec.sweep_settings import AXES, POINTS, WITHOUT
 _EXAMPLE = """mvpctl sweep create --model ./model --task sst2 --max-loss 1.0 --wait
   mvpctl sweep create --model ./model --task sst2 --density 0.03,0.05,0.1 --method movement,magnitude --seed 0..4
   mvpctl sweep create --model ./model --task sst2,mrpc --strategy tickets --density 0.5,0.3,0.1 --seed 0..4
-  mvpctl sweep create -f sweep.yaml --dry-run"""
+  mvpctl sweep create -f sweep.yaml --validate-only"""
 _USAGE = """mvpctl sweep create --model MODEL --task TASK --max-loss POINTS [OPTION ...]
        mvpctl sweep create --model MODEL --task TASK --density D,D,... [OPTION ...]
        mvpctl sweep create -f FILE [OPTION ...]"""
@@ -140,7 +140,7 @@ def _add_call(group: argparse._ArgumentGroup) -> None:
         help="repeated with the same id, it is the same sweep; default: as for mvpctl submit",
     )
     group.add_argument(
-        "--dry-run", action="store_true", help="check the sweep, print its jobs and an estimate, start nothing"
+        "--validate-only", action="store_true", help="check the sweep, print its jobs and an estimate, start nothing"
     )
     group.add_argument("--wait", action="store_true", help="wait for the end; the exit code tells how the sweep ended")
     group.add_argument(

@@ -64,7 +64,7 @@ def submission(args: argparse.Namespace) -> SweepSubmission:
     if document is not None:
         base, axes, settings, document = _merged(document, base, axes, settings)
     found = assembled(base, axes, settings, document)
-    call = {"sweep_id": args.id, "request_id": args.request_id, "validate_only": args.dry_run}
+    call = {"sweep_id": args.id, "request_id": args.request_id, "validate_only": args.validate_only}
     call["run_id"] = "" if args.request_id else run_id()
     if "model" not in base and "model" not in axes and not any("model" in cell for cell in settings.get(POINTS, ())):
         raise UsageError("the following arguments are required: --model", PROG)
