@@ -14,6 +14,7 @@ from mvprune.cli.shared.job_columns import columns, print_jobs
 from mvprune.cli.shared.options import command_parser, connect, several_jobs_parser
 from mvprune.cli.shared.output import Form, answer, job_with_result, print_job, print_result, print_table
 from mvprune.cli.shared.several import Done, for_each
+from mvprune.cli.shared.text import clean
 from mvprune.cli.shared.types import label, positive_number
 from mvprune.client.display import COLUMNS, LIST_COLUMNS
 from mvprune.client.models import JobChange
@@ -198,7 +199,10 @@ def retry_command(argv: Sequence[str]) -> ExitCode:
     args = parser.parse_args(argv)
 
     def retry(job: str) -> Done:
-        return _moved(client.retry(job, from_scratch=args.from_scratch))
+        found = client.retry(job, from_scratch=args.from_scratch)
+        for note in () if args.form.quiet else found.notes:
+            print(clean(f"note: {found.id}: {note}"), file=sys.stderr)
+        return _moved(found)
 
     with connect(args) as client:
         return for_each(args.jobs, client.project, args.form, retry)

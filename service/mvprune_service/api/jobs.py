@@ -36,6 +36,7 @@ from mvprune_service.clock import SECOND
 from mvprune_service.db import lifecycle, records, updates
 from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.tables.jobs import JobRow
+from mvprune_service.domain.failures import note_on_retry
 from mvprune_service.domain.machine import TERMINAL, Command, IllegalTransition, transition
 from mvprune_service.observability import traces
 
@@ -133,14 +134,18 @@ class JobServicer(JobLogs, job_pb2_grpc.JobServiceServicer):
         )
 
     async def RetryJob(self, request: job_pb2.RetryJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
-        actor = current_principal().id
+        actor, note = current_principal().id, ""
 
         def work(tx: Tx, job: JobRow) -> JobRow:
+            nonlocal note
             transition(job.state, Command.RETRY)  # the wrong state is reported before a full queue
             self._submissions.check_room(tx, job.project)
+            note = note_on_retry(job.failure_reason)
             return lifecycle.retry(tx, job, actor=actor, from_scratch=request.from_scratch, etag=request.etag)
 
-        return await self._change(request.name, work)
+        answer = await self._change(request.name, work)
+        answer.notes.extend([note] if note else [])
+        return answer
 
     async def DeleteJob(
         self, request: job_pb2.DeleteJobRequest, context: grpc.aio.ServicerContext

@@ -47,23 +47,45 @@ class Retry(Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """Whether the job gets another attempt. `text` is the message if the worker sent none."""
+    """Whether the job gets another attempt. `text` is the message if the worker sent none. `before_retry` is what has
+    to change before a user retries the job, where it fails in the same way otherwise."""
 
     retry: Retry
     text: str
+    before_retry: str = ""
 
 
 RULES: Mapping[FailureReason, Rule] = MappingProxyType(
     {
-        FailureReason.INVALID_MODEL: Rule(Retry.NEVER, "the model cannot be used"),
-        FailureReason.INVALID_DATASET: Rule(Retry.NEVER, "the data cannot be used"),
+        FailureReason.INVALID_MODEL: Rule(
+            Retry.NEVER,
+            "the model cannot be used",
+            "mend the model where it is; what a client sent stays as it is: submit a job with the mended folder",
+        ),
+        FailureReason.INVALID_DATASET: Rule(
+            Retry.NEVER,
+            "the data cannot be used",
+            "mend the data where they are; what a client sent stays as it is: submit a job with the mended files",
+        ),
         FailureReason.UNREACHABLE_HUB: Rule(
             Retry.NEVER, "the hub cannot be reached; give a local model folder and local data files instead"
         ),
-        FailureReason.UNSUPPORTED_ARCHITECTURE: Rule(Retry.NEVER, "the model cannot be pruned or trained"),
-        FailureReason.NAN_LOSS: Rule(Retry.NEVER, "the loss became NaN or infinite; try a smaller learning rate"),
+        FailureReason.UNSUPPORTED_ARCHITECTURE: Rule(
+            Retry.NEVER,
+            "the model cannot be pruned or trained",
+            "submit a job with another model or other options",
+        ),
+        FailureReason.NAN_LOSS: Rule(
+            Retry.NEVER,
+            "the loss became NaN or infinite; try a smaller learning rate",
+            "submit a job with a smaller learning rate",
+        ),
         FailureReason.OUT_OF_MEMORY: Rule(Retry.SMALLER_BATCH, "out of memory; try smaller batches or more memory"),
-        FailureReason.DENSITY_NOT_REACHED: Rule(Retry.NEVER, "the target density was not reached"),
+        FailureReason.DENSITY_NOT_REACHED: Rule(
+            Retry.NEVER,
+            "the target density was not reached",
+            "submit a job with another density or other options",
+        ),
         FailureReason.ARTIFACT_CORRUPT: Rule(
             Retry.NEVER,
             "the artifact is incomplete, damaged, or computes something else than the model that was evaluated",
@@ -73,12 +95,20 @@ RULES: Mapping[FailureReason, Rule] = MappingProxyType(
         FailureReason.START_TIMEOUT: Rule(Retry.ALWAYS, "the worker did not start in time"),
         FailureReason.TRAINER_CRASHED: Rule(Retry.NEVER, "the training process ended unexpectedly; see the logs"),
         FailureReason.UNSATISFIABLE_RESOURCES: Rule(Retry.NEVER, "no node has the resources that the job asks for"),
-        FailureReason.MISSING_DEPENDENCY: Rule(Retry.NEVER, "the worker lacks a package, or cannot import it"),
+        FailureReason.MISSING_DEPENDENCY: Rule(
+            Retry.NEVER,
+            "the worker lacks a package, or cannot import it",
+            "install the package where workers run",
+        ),
         FailureReason.PREEMPTED: Rule(Retry.ALWAYS, "the worker received a signal to stop"),
         FailureReason.TEACHER_FAILED: Rule(Retry.NEVER, "the job of the teacher or the baseline did not succeed"),
         FailureReason.MAX_RUNTIME: Rule(Retry.NEVER, "the job ran longer than its max_runtime"),
         FailureReason.MAX_QUEUE_TIME: Rule(Retry.NEVER, "the job waited in the queue longer than its max_queue_time"),
-        FailureReason.GATE_FAILED: Rule(Retry.NEVER, "the result misses a gate without which the job is to fail"),
+        FailureReason.GATE_FAILED: Rule(
+            Retry.NEVER,
+            "the result misses a gate without which the job is to fail",
+            "submit a job with another gate or other options",
+        ),
         FailureReason.DISK_FULL: Rule(Retry.ALWAYS, "the worker's disk is full"),
         FailureReason.TRAINER_KILLED: Rule(
             Retry.UNLESS_REPEATED, "a signal that the service did not send killed the training process"
@@ -87,6 +117,17 @@ RULES: Mapping[FailureReason, Rule] = MappingProxyType(
             Retry.ALWAYS,
             "the worker has another version of mvprune than the server",  # another node may have the right one
         ),
-        FailureReason.TARGET_NOT_REACHED: Rule(Retry.NEVER, "the artifact cannot be as small as target_bytes"),
+        FailureReason.TARGET_NOT_REACHED: Rule(
+            Retry.NEVER,
+            "the artifact cannot be as small as target_bytes",
+            "submit a job with a larger target_bytes",
+        ),
     }
 )
+
+
+def note_on_retry(reason: FailureReason | None) -> str:
+    """What the answer says to a user who retries a job that failed for this reason; "" where nothing has to change."""
+    if reason is None or not (change := RULES[reason].before_retry):
+        return ""
+    return f"the job failed with {reason.value}, and will again unless something has changed: {change}"

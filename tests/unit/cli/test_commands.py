@@ -314,6 +314,15 @@ def test_logs_are_printed_as_they_are(fake: Fake, capfdbinary: pytest.CaptureFix
         assert capfdbinary.readouterr().out == data
 
 
+def test_a_retry_says_what_has_to_change(fake: Fake, mvpctl: Mvpctl) -> None:
+    answer = job("QUEUED")
+    answer.notes.append("mend the model")
+    fake.answers["RetryJob"] = always(answer)
+    outcome = mvpctl("retry", "j1")
+    assert (outcome.code, outcome.err) == (0, "note: j1: mend the model\n")
+    assert mvpctl("retry", "j1", "--quiet").err == ""
+
+
 def test_lines_of_a_log_are_documents(fake: Fake, mvpctl: Mvpctl) -> None:
     def answer(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         for offset, data in ((0, b"caf\xc3"), (4, b"\xa9 \xff\n\nlast")):

@@ -28,7 +28,7 @@ from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.leases import Fence
 from mvprune_service.db.quotas import QueueQuota
 from mvprune_service.db.tables.server import PROJECTS
-from mvprune_service.domain.failures import FailureReason
+from mvprune_service.domain.failures import RULES, FailureReason, Retry
 from mvprune_service.domain.placement import Reserved
 from mvprune_service.domain.retries import Failure
 from mvprune_service.executors.base import Capacity, Node
@@ -358,6 +358,22 @@ async def test_a_job_that_failed_says_why_and_may_be_retried_from_scratch(api: A
     again = await api.call("RetryJob", fromScratch=True)
     assert (again.state, again.HasField("failure"), again.attempt) == (job_pb2.Job.QUEUED, False, 1)
     assert await db.read(leases.checkpoints_of, uid) == []
+
+
+@pytest.mark.parametrize("reason", FailureReason)
+async def test_a_retry_says_what_has_to_change(api: Api, db: Database, jobs: Jobs, reason: FailureReason) -> None:
+    uid = (await api.create(policy={"maxAttempts": 1})).uid
+    await db.write(leases.schedule, uid, Reserved(1, 0, 0), executor="x", start_timeout_us=SECOND)
+    live = await jobs.live()
+    fence = Fence(live.name, live.attempt.fencing_token)
+    await db.write(leases.claim, fence, runner_id="r", node="n", lease_us=SECOND)
+    await db.write(leases.fail_attempt, fence, Failure(reason, "so it is"), actor="worker")
+    again, change = await api.call("RetryJob"), RULES[reason].before_retry
+    assert again.state == job_pb2.Job.QUEUED
+    note = f"the job failed with {reason}, and will again unless something has changed: {change}"
+    assert [*again.notes] == ([note] if change else [])
+    assert not (await api.call("GetJob")).notes
+    assert RULES[reason].retry is Retry.NEVER or not change
 
 
 async def test_large_files_leave_threads_to_others(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
