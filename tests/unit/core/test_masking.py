@@ -24,10 +24,10 @@ from transformers import (
     T5Config,
 )
 
+from mvprune.spec.kept import kept_count
 from mvprune_core import METHODS, CompressionError, Method, Movement, Random, Reason, Schedule, SoftMovement
 from mvprune_core.methods import Gated
 from mvprune_core.models.prunable import prunable_layers
-from mvprune_core.pruning.selection import kept_count
 from mvprune_core.storing.accounting import account
 from mvprune_core.training.masking import Masks
 from mvprune_core.training.training_mode import without_dropout

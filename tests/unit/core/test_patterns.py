@@ -21,10 +21,11 @@ from transformers.pytorch_utils import Conv1D
 
 from mvprune.artifact import load
 from mvprune.data.loading import ClassificationData
+from mvprune.spec.kept import kept_count
 from mvprune.spec.patterns import NOfM
 from mvprune_core import METHODS, SMP, CompressionError, Magnitude, Movement, Reason, Stopped, Training, compress
 from mvprune_core.pruning.patterns import InPattern, _among_equals, largest_of_groups
-from mvprune_core.pruning.selection import kept_count, materialize
+from mvprune_core.pruning.selection import materialize
 from mvprune_core.training.masking import Masks
 
 QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)

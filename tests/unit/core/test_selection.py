@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mvprune.runtime import kernel
+from mvprune.spec.kept import kept_count
 from mvprune_core.pruning import selection
 from mvprune_core.pruning.elementwise import in_parallel
-from mvprune_core.pruning.selection import WeightedScores, kept_count, materialize, select_top, select_top_on_device
+from mvprune_core.pruning.selection import WeightedScores, materialize, select_top, select_top_on_device
 
 Way = Callable[[Sequence[Tensor], int, Sequence[Tensor], int], None]
 

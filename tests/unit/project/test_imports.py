@@ -32,7 +32,7 @@ ALLOWED = {
             f"mvprune.spec.{one}"
             for one in (
                 *("rules", "method_choice", "parameter", "parameters", "patterns", "run_options", "structures"),
-                *("problem", "selected_layers"),
+                *("kept", "problem", "selected_layers"),
             )
         ),
     },

@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mvprune.spec.kept import kept_count
 from mvprune.spec.parameter import MethodFacts
 from mvprune.spec.rules import methods_with, value_problems
 from mvprune_core.base.options import given_fields, refuse
 from mvprune_core.pruning.elementwise import SigmoidPenalty
 from mvprune_core.pruning.matrices import Gates, Matrix
 from mvprune_core.pruning.schedule import Schedule
-from mvprune_core.pruning.selection import Importance, kept_count, materialize
+from mvprune_core.pruning.selection import Importance, materialize
 from mvprune_core.pruning.selectors import WEIGHTS, Ranking, Selection, Selector
 
 __all__ = ["Gated", "Matrix", "Method", "PruningStep", "Selection", "TopV", "generator_of"]

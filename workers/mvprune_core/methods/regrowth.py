@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from mvprune.data.run_length import mask_interval_of
+from mvprune.spec.kept import kept_count
 from mvprune.spec.rules import interval_problems
 from mvprune_core.base.options import refuse
 from mvprune_core.methods.base import PruningStep, Selection, TopV
 from mvprune_core.pruning.matrices import ALMOST_ZERO, Matrix
 from mvprune_core.pruning.schedule import RunTooShort, Schedule
-from mvprune_core.pruning.selection import kept_count, select_top
+from mvprune_core.pruning.selection import select_top
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mvprune.spec.kept import kept_count
 from mvprune_core.methods.base import Method, PruningStep
 from mvprune_core.pruning.matrices import ALMOST_ZERO, Matrix
 from mvprune_core.pruning.schedule import Schedule
-from mvprune_core.pruning.selection import kept_count, select_top
+from mvprune_core.pruning.selection import select_top
 
 _EPSILON = 1e-9
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from mvprune.common.blocks import without_number
+from mvprune.spec.kept import kept_count
 from mvprune_core.methods.base import Matrix, PruningStep
 from mvprune_core.methods.movement import MovementScores
 from mvprune_core.methods.penalty import scheduled_penalty
 from mvprune_core.pruning.elementwise import SigmoidPenalty, in_parallel
 from mvprune_core.pruning.matrices import Gates
 from mvprune_core.pruning.schedule import Schedule
-from mvprune_core.pruning.selection import kept_count
 from mvprune_core.pruning.selectors import select_blocks
 
 Allocation = Literal["kind", "local"]

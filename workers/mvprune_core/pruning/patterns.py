@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from mvprune.spec.kept import kept_count
 from mvprune.spec.patterns import NOfM, Pattern
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.pruning.elementwise import in_parallel
 from mvprune_core.pruning.matrices import Matrix
-from mvprune_core.pruning.selection import kept_count, materialize, select_top
+from mvprune_core.pruning.selection import materialize, select_top
 from mvprune_core.pruning.selectors import Ranking, Selector
 
 

@@ -48,14 +48,6 @@ class WeightedScores:
 Importance = Tensor | WeightedScores
 
 
-def kept_count(size: int, density: float) -> int:
-    """Number of entries that `density` keeps of `size`: ⌊density · size⌋, robust to rounding (0.1 · 30 keeps 3).
-
-    Exact for densities of three decimals up to 10^8 entries.
-    """
-    return min(size, math.floor(density * size + 1e-12 * max(1.0, density * size)))
-
-
 def select_top(importances: Sequence[Importance], count: int, masks: Sequence[Tensor], seed: int) -> None:
     """Writes True into `masks` where `importances` are among their `count` largest entries, all matrices together.
 

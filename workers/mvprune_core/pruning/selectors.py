@@ -10,9 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from mvprune.spec.kept import kept_count
 from mvprune_core.pruning.elementwise import in_parallel
 from mvprune_core.pruning.matrices import Gates, Matrix
-from mvprune_core.pruning.selection import Importance, kept_count, materialize, select_top, select_top_on_device
+from mvprune_core.pruning.selection import Importance, materialize, select_top, select_top_on_device
 
 Selection = Literal["local", "global"]
 MARGIN = 1e-4  # between a closed gate's score and the level, so that rounding opens no gate

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from mvprune.artifact.structures import Structures
+from mvprune.spec.kept import kept_count
 from mvprune_core.pruning.matrices import Matrix
-from mvprune_core.pruning.selection import kept_count, materialize
+from mvprune_core.pruning.selection import materialize
 from mvprune_core.pruning.selectors import Ranking, Selector, select_blocks
 
 

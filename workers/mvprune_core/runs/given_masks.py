@@ -20,13 +20,13 @@ from mvprune.artifact.masks import is_artifact
 from mvprune.artifact.parts import EMBEDDINGS, is_small, part_of
 from mvprune.artifact.report.page import REPORT_FILE
 from mvprune.common.blocks import without_number
+from mvprune.spec.kept import kept_count
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.base.state import tensors_of
 from mvprune_core.methods import LockedMask
 from mvprune_core.methods.base import generator_of
 from mvprune_core.models.loading import Loaded, Source, find_model, load_model
 from mvprune_core.pruning.matrices import Matrix
-from mvprune_core.pruning.selection import kept_count
 from mvprune_core.pruning.selectors import select_blocks
 from mvprune_core.tasks import Objective
 from mvprune_core.tasks.classes import class_names

@@ -15,6 +15,7 @@ from mvprune.artifact.structures import Structures
 from mvprune.data.run_length import default_cooldown, preset_note, too_short
 from mvprune.runtime.rounding import rounded_layers
 from mvprune.sources.model_types import problem_with_checkpointing
+from mvprune.spec.kept import REMEDY
 from mvprune.spec.patterns import BLOCK, NOfM, parse_pattern
 from mvprune.spec.structures import LEAST, problem_with_density
 from mvprune_core.base.errors import CompressionError, Reason
@@ -267,7 +268,7 @@ def _check_density(spec: Spec, sizes: Sequence[int], selector: Selector, notes: 
         blocks = [size // selector.block for size in sizes]
         of_blocks = spec.chosen_method.kept(blocks, spec.density) * selector.block
         kept = of_blocks if structure is None else round(reached * sum(sizes))
-        remedy = "take a density that the model's matrices are large enough for, global selection"
+        remedy = REMEDY
         if structure is not None:
             least = LEAST[structure]
             remedy = f"take {reached:.4g}, the nearest that whole {structure} have, with {least}"

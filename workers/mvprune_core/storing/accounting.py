@@ -10,7 +10,7 @@ from torch import nn
 from mvprune.artifact import Accounting, LayerCount
 from mvprune.common.blocks import in_block
 from mvprune.common.units import percent
-from mvprune.spec.structures import TOLERANCE
+from mvprune.spec.kept import problem_with_kept
 from mvprune_core.base.errors import CompressionError, Reason
 
 _SHOWN = 6  # names in a note
@@ -56,12 +56,8 @@ def check_density(density: float, kept: int, prunable: int, remedy: str) -> None
     Raises:
         CompressionError: DENSITY_NOT_REACHED, with the `remedy`.
     """
-    if abs(kept / prunable - density) > TOLERANCE * density:
-        raise CompressionError(
-            Reason.DENSITY_NOT_REACHED,
-            f"the density must be {density:g} within 10 %, got {kept / prunable:g} ({kept:,} of {prunable:,} weights); "
-            f"{remedy}, or allow_density_miss",
-        )
+    if problem := problem_with_kept(density, kept, prunable, remedy):
+        raise CompressionError(Reason.DENSITY_NOT_REACHED, f"the density {problem}")
 
 
 def notes_on_empty(layers: Sequence[LayerCount], *, is_global: bool) -> Iterator[str]:

@@ -19,6 +19,7 @@ from mvprune.sources.model_types import (
     problem_with_trimming,
 )
 from mvprune.sources.sentence_transformers import SentenceEmbedding
+from mvprune.spec.kept import kept_count, problem_with_kept
 from mvprune.spec.patterns import BLOCK, parse_pattern, problem_with_heads
 from mvprune.spec.selected_layers import select_layers
 from mvprune.spec.structures import (
@@ -77,6 +78,23 @@ def check_architecture(
         yield from _check_layers(spec, structure, model, in_sweep=in_sweep, has_head=has_head)
 
 
+def check_kept(spec: job_pb2.CompressionSpec, prunable: int, *, is_exact: bool) -> Iterator[Violation]:
+    """Whether the density can be reached where all weights, or blocks, are compared with each other. What local
+    selection makes of it the worker checks; the densities of structures are another rule.
+
+    Args:
+        prunable: weights that are pruned.
+        is_exact: whether these are all; else there may be fewer.
+    """
+    density, block = spec.target_density, BLOCK if spec.pattern == f"1x{BLOCK}" else 1
+    if spec.allow_density_miss or spec.structure or not 0 < density <= 1 or spec.WhichOneof("method") == "locked_mask":
+        return
+    kept = kept_count(prunable // block, density) * block
+    if is_exact or not kept:
+        problem = problem_with_kept(density, kept, prunable)
+        yield from [Violation("job.spec.target_density", problem)] if problem else []
+
+
 def _check_head(spec: job_pb2.CompressionSpec, model: Architecture) -> Iterator[Violation]:
     """Whether the model can have the head of the task, which may not be known: another violation."""
     if found := TASKS.get(spec.task):
@@ -110,6 +128,8 @@ def _check_layers(
             yield from _check_density(
                 spec, structure, model, [part for part in parts if part.layers[-1] in found.names]
             )
+    if not in_sweep and model.shapes.keys() >= {*found.names}:
+        yield from check_kept(spec, sum(math.prod(model.shapes[name]) for name in found.names), is_exact=True)
     if spec.pattern:
         try:
             pattern = parse_pattern(spec.pattern)

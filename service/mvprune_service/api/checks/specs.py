@@ -31,7 +31,7 @@ from mvprune.sources.uploads import is_upload, parse
 from mvprune.spec.given import options_of
 from mvprune.v1 import job_pb2
 from mvprune_service.api.access.errors import Violation, bad
-from mvprune_service.api.checks.architectures import check_architecture
+from mvprune_service.api.checks.architectures import check_architecture, check_kept
 from mvprune_service.api.checks.data_checks import SECONDS, DataChecks, Files, Problem
 from mvprune_service.api.checks.model_checks import ModelCheck, ModelChecks
 from mvprune_service.api.checks.names import check_labels, check_name
@@ -124,6 +124,9 @@ class Checker:
             refused = {violation.field for violation in self.violations}  # these say nothing about the model yet
             of_model = check_architecture(spec, found, in_sweep=self._in_sweep)
             self.violations += [violation for violation in of_model if violation.field not in refused]
+        fields = {violation.field for violation in self.violations}
+        if self.size is not None and not (self._in_sweep or spec.include or "job.spec.target_density" in fields):
+            self.violations += check_kept(spec, self.size.prunable_weights, is_exact=False)
         self._check_revision("job.spec.model_revision", spec.model_revision)
         self._check_mask(spec.locked_mask.mask_from)
         self.violations += check_gates(self._job, task)

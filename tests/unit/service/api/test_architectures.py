@@ -22,7 +22,7 @@ from mvprune_core.base.errors import CompressionError
 from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.pruning.sparse_structures import SparseStructures
 from mvprune_core.pruning.structure_kinds import Structure, new_selector, pruned_structures
-from mvprune_service.api.checks.architectures import check_architecture
+from mvprune_service.api.checks.architectures import check_architecture, check_kept
 
 KNOWN = "albert, bert, camembert, distilbert, electra, roberta, xlm-roberta"
 
@@ -91,6 +91,26 @@ def test_models_that_make_no_vectors(tiny: Tiny, tmp_path: Path) -> None:
     assert refused(other, task="embedding") == {
         "job.spec.model": "must be no encoder-decoder for the task embedding, got a t5; give an encoder, such as BERT"
     }
+
+
+def test_densities_that_keep_nothing_or_too_little(tiny: Tiny, tmp_path: Path) -> None:
+    weights = inspect_model(tiny.model).prunable_weights
+    for density, kept in ((1e-9, 0), (1.5 / weights, 1)):
+        assert refused(tiny.model, target_density=density, allow_density_miss=True) == {}
+        assert refused(tiny.model, target_density=density) == {
+            "job.spec.target_density": (
+                f"must be {density:g} within 10 %, got {kept / weights:g} ({kept:,} of {weights:,} weights); take a "
+                "density that the model's matrices are large enough for, global selection, or allow_density_miss"
+            )
+        }
+        assert list(refused(tiny.model, target_density=density, pattern="1x4")) == ["job.spec.target_density"]
+    assert refused(tiny.model, target_density=0.1) == {}
+    assert refused(tiny.model, target_density=1e-9, locked_mask={}) == {}
+    loose = job_pb2.CompressionSpec(target_density=1.5 / weights, movement={})
+    assert list(check_kept(loose, weights, is_exact=False)) == []
+    loose.target_density = 0.9 / weights
+    assert [field for field, _ in check_kept(loose, weights, is_exact=False)] == ["job.spec.target_density"]
+    assert refused(of_type(tiny, tmp_path / "m", model_type="my-own"), target_density=1e-9) == {}
 
 
 def test_shared_layers(tiny: Tiny, tmp_path: Path) -> None:
