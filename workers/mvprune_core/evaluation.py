@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from mvprune.artifact import Manifest
+from mvprune.data.columns import NamedColumnMissing
 from mvprune.data.hypotheses import Hypotheses
 from mvprune.data.loading import Columns, DataError, load_validation
 from mvprune.data.tasks import get_task
@@ -79,7 +81,8 @@ def evaluate(
         data: a file to evaluate on, see `mvprune.data.load_files`; None: the task's own validation data, in the folder
             MVPRUNE_DATA or on the hub. A file that the manifest names is never opened: its path is of another machine.
         task: another task of the same kind in place of the manifest's, such as text-classification for other columns.
-        columns: names of columns; None: found by name.
+        columns: names of columns; None: those that the artifact's data had by its manifest, if the file has them; else
+            found by name.
         base: the base model's folder, for a delta artifact.
         runtime: dense, on a GPU where there is one, or sparse, see `mvprune.load`.
         activations: int8: of the sparse runtime in the layers that are faster so; simulated in all layers of the dense
@@ -150,10 +153,24 @@ def _objective(opened: Opened, path: str | Path | None, columns: Columns, hypoth
 
 def _data(opened: Opened, path: str | Path | None, columns: Columns) -> TaskData:
     if path is not None:
-        return load_validation(opened.task, Path(path), opened.labels, columns)
+        return _read(opened, Path(path), columns)
     if opened.task.hub_id is None:
         raise CannotEvaluate(f"the task {opened.task.name} has no data of its own; name a file to evaluate on (--data)")
     return load_task(opened.task.name, columns=columns)
+
+
+def _read(opened: Opened, path: Path, columns: Columns) -> TaskData:
+    """A file to evaluate on. Names of columns that the submitted options had count where the file has these columns."""
+    recorded = opened.manifest.spec.get("dataset")
+    names = recorded.items() if isinstance(recorded, Mapping) else ()
+    given = SimpleNamespace(**{key: name for key, name in names if isinstance(name, str)})
+    try:
+        return load_validation(opened.task, path, opened.labels, columns.or_else(Columns.named_in(given)))
+    except NamedColumnMissing as error:
+        try:
+            return load_validation(opened.task, path, opened.labels, columns)
+        except DataError as other:
+            raise (other if columns == Columns() else error) from None
 
 
 def _measure(

@@ -77,8 +77,19 @@ class Columns:
         name."""
         return cls(**{each.name: getattr(options, f"{each.name}_column", None) or None for each in fields(cls)})
 
+    def or_else(self, others: Columns) -> Columns:
+        """These names, and those of `others` where none is given; texts are taken from one of the two."""
+        own = {each.name: getattr(self, each.name) or getattr(others, each.name) for each in fields(self)}
+        if self.text or self.text_pair:
+            own |= {"text": self.text, "text_pair": self.text_pair}
+        return Columns(**own)
+
 
 FOUND_BY_NAME = Columns()
+
+
+class NamedColumnMissing(DataError):
+    """A table does not have a column that is named."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +238,7 @@ def _ambiguous(table: Table, role: str, candidates: Iterable[str]) -> DataError:
 def _missing(table: Table, role: str, named: str | None, known: str) -> DataError:
     found = f"{', by the first line' if table.unit == 'line' else ''}: {listed(table.columns)}"
     if named is not None:
-        return DataError(table.path, f"{role}_column must be one of the columns{found}, got {shown(named)}")
+        return NamedColumnMissing(table.path, f"{role}_column must be one of the columns{found}, got {shown(named)}")
     remedy = f"name it ({role}_column, --{role}-column)"
     return DataError(table.path, f"a column must be the {role}, called {known}, got the columns{found}; {remedy}")
 

@@ -170,6 +170,31 @@ def test_another_task_of_its_kind_reads_other_columns(made: Made, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_the_columns_of_the_submitted_options_count_where_the_file_has_them(model_folder: Path, tmp_path: Path) -> None:
+    named = tmp_path / "named.tsv"
+    rows = [line.split("\t") for line in classes(30, 1).splitlines()[1:]]
+    named.write_text("\n".join(["Said It\tmood\tother", *(f"{text}\t{label}\t{label}" for text, label in rows)]))
+    columns = Columns(text="said it", label="mood")
+    data = load_task("text-classification", train=named, validation=named, columns=columns)
+    training = Training(max_steps=2, batch_size=4, max_length=24)
+    result = compress(model_folder, data, method="magnitude", density=0.5, training=training, dense_baseline=False)
+    manifest = result.save(tmp_path / "plain")
+    dataset = {"train": "server:/x", "text_column": "said it", "label_column": "mood"}
+    result.save(tmp_path / "out", spec={**manifest.spec, "dataset": dataset})
+    found = evaluate(tmp_path / "out", named)
+    assert found.metrics == found.recorded
+    assert found.notes == ("columns: text 'Said It', label 'mood'",)
+    assert evaluate(tmp_path / "out", named, columns=Columns(label="other")).metrics == found.metrics
+    usual = tmp_path / "usual.tsv"
+    usual.write_text("\n".join(["text\tlabel", *("\t".join(row) for row in rows)]))
+    assert evaluate(tmp_path / "out", usual).metrics == found.metrics
+    with pytest.raises(CannotEvaluate, match=r"text_column must be one of the columns.*, got 'absent'"):
+        evaluate(tmp_path / "out", named, columns=Columns(text="absent"))
+    with pytest.raises(CannotEvaluate, match="a column must be the label"):
+        evaluate(tmp_path / "plain", named)
+
+
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused(made: Made, tmp_path: Path) -> None:
     folder, dev, _ = made("text-classification", classes, ".tsv")
     with pytest.raises(CannotEvaluate, match="no data of its own"):

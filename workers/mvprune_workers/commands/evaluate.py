@@ -61,7 +61,9 @@ def _parser() -> Parser:
     parser.add_argument("--data", type=path, metavar="FILE", help="csv, tsv, jsonl or parquet; SQuAD's JSON, CoNLL")
     parser.add_argument("--task", metavar="TASK", help="another task of the same kind; default: the artifact's")
     parser.add_argument(
-        "--text-column", metavar="NAME", help="column of the text; default: found by name; CoNLL: its number"
+        "--text-column",
+        metavar="NAME",
+        help="column of the text; default: the job's, else found by name; CoNLL: its number",
     )
     parser.add_argument("--text-pair-column", metavar="NAME", help="column of the second text")
     parser.add_argument("--label-column", metavar="NAME", help="column of the label")

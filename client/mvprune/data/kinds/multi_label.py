@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 from mvprune.common.excerpts import listed, shown
-from mvprune.data.columns import Columns, check_late, find_named, find_texts
+from mvprune.data.columns import Columns, NamedColumnMissing, check_late, find_named, find_texts
 from mvprune.data.kinds.base import Kind, Task
 from mvprune.data.kinds.classification.labelled import OF_SCORES, ClassificationData, Split
 from mvprune.data.kinds.classification.labels import MAX_CLASSES, Classes
@@ -181,7 +181,7 @@ def _named_lists(table: Table, wanted: Columns, like: _Layout | None) -> tuple[s
         names = whole or find_named(table, [name.strip() for name in wanted.label.split(",")])
         if not names:
             rule = "label_column must be one of the columns, or several of them, separated by commas"
-            raise DataError(table.path, f"{rule}: {listed(table.columns)}, got {shown(wanted.label)}")
+            raise NamedColumnMissing(table.path, f"{rule}: {listed(table.columns)}, got {shown(wanted.label)}")
         return names
     if like is not None and set(like.labels) <= set(table.columns):
         return like.labels
