@@ -52,13 +52,17 @@ def shown(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
+def _is_plain(name: str) -> bool:
+    return name.isprintable() and name != "" and name == name.strip()
+
+
 def listed(names: Iterable[object], limit: int = 20) -> str:
-    """Names for an error text: the first `limit`, short printable ones without quotes, and how many more there are.
-    Where contents are hidden: how many there are."""
+    """Names for an error text: the first `limit`, and how many more there are. Short printable ones are without quotes,
+    unless they are empty, or begin or end with a blank. Where contents are hidden: how many there are."""
     if _are_hidden.get():
         return f"<{len(list(names)):,} names>"
     every = [
-        name if isinstance(name, str) and len(name) <= MAX_CHARACTERS and name.isprintable() else shown(name)
+        name if isinstance(name, str) and len(name) <= MAX_CHARACTERS and _is_plain(name) else shown(name)
         for name in names
     ]
     more = f" and {len(every) - limit} more" if len(every) > limit else ""

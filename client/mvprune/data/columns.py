@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mvprune.common.excerpts import listed, shown
 from mvprune.data.reading import plain
-from mvprune.data.tables import Table
+from mvprune.data.tables import Table, without_header
 from mvprune.data.textfiles import DataError
 
 if TYPE_CHECKING:
@@ -237,10 +237,12 @@ def _ambiguous(table: Table, role: str, candidates: Iterable[str]) -> DataError:
 
 def _missing(table: Table, role: str, named: str | None, known: str) -> DataError:
     found = f"{', by the first line' if table.unit == 'line' else ''}: {listed(table.columns)}"
+    header = without_header(table.path, table.columns)
     if named is not None:
-        return NamedColumnMissing(table.path, f"{role}_column must be one of the columns{found}, got {shown(named)}")
-    remedy = f"name it ({role}_column, --{role}-column)"
-    return DataError(table.path, f"a column must be the {role}, called {known}, got the columns{found}; {remedy}")
+        rule = f"{role}_column must be one of the columns{found}, got {shown(named)}{header}"
+        return NamedColumnMissing(table.path, rule)
+    remedy = header or f"; name it ({role}_column, --{role}-column)"
+    return DataError(table.path, f"a column must be the {role}, called {known}, got the columns{found}{remedy}")
 
 
 def _find(table: Table, names: Iterable[str]) -> str | None:

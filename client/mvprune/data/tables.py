@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -29,6 +30,8 @@ Rows = Iterable[Mapping[str, object]]
 """Rows in memory, mappings with the same keys."""
 MAX_CELL = 16 * 2**20
 """Characters of a csv cell: one whose quote is never closed would take all of the file into memory."""
+_WITH_HEADER = (".csv", ".tsv")
+_WORDS_OF_DATA = 4  # of a cell that is likely no name
 _FIRST_OBJECTS = 1000
 """JSON objects whose keys together are a table's columns; those of later ones are compared with them."""
 
@@ -311,5 +314,18 @@ def _class_names(feature: Any) -> tuple[str, ...]:
 def _distinct(path: Path, columns: tuple[str, ...]) -> tuple[str, ...]:
     for index, name in enumerate(columns):
         if name and name in columns[:index]:
-            raise DataError(path, f"the columns must have different names, got {shown(name)} twice")
+            message = f"the columns must have different names, got {shown(name)} twice{without_header(path, columns)}"
+            raise DataError(path, message)
     return columns
+
+
+def without_header(path: Path | str, columns: Sequence[str]) -> str:
+    """What to do about a table whose first line is likely a row and no header, as the end of an error: one of its cells
+    is a number or has many words."""
+    if suffix_of(Path(path)) not in _WITH_HEADER or not any(map(_is_like_data, columns)):
+        return ""
+    return "; if the first line is a row already, put a line with the names of the columns before it"
+
+
+def _is_like_data(name: str) -> bool:
+    return len(name.split()) >= _WORDS_OF_DATA or re.fullmatch(r"[-+]?\d+([.,]\d+)?", name) is not None

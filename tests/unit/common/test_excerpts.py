@@ -28,6 +28,7 @@ def test_a_value_is_short_and_on_one_line(value: object, text: str):
 
 def test_names_are_listed_up_to_a_limit():
     assert listed(["a", "b c", "d\n", "x" * 41], limit=3) == r"a, b c, 'd\n' and 1 more"
+    assert listed(["a ", "", " b"]) == "'a ', '', ' b'"
     assert listed(["x" * 41]) == f"'{'x' * 40}'…"
 
 

@@ -249,3 +249,20 @@ def test_one_of_two_columns_is_named(load):
     content = "text\tscore\tsentiment\na\t1\tneg\nb\t2\tpos\n"
     assert load(content, task=OWN, columns=Columns(label="sentiment")).labels == ("neg", "pos")
     assert load(content.replace("score", "label"), task=OWN).labels == ("1", "2")
+
+
+def test_a_first_line_that_is_a_row_is_suspected(refused):
+    hint = "; if the first line is a row already, put a line with the names of the columns before it"
+    found = str(refused("1\tgood\n0\tbad\n"))
+    assert found.endswith(f"got the columns, by the first line: 1, good{hint}")
+    assert str(refused("a film that I liked\tgood\nbad\tbad\n")).endswith(hint)
+    assert str(refused("1\tgood\n0\tbad\n", columns=Columns(text="good", label="x"))).endswith(
+        f"1, good, got 'x'{hint}"
+    )
+    assert str(refused("1\t1\tx\n")).endswith(f"the columns must have different names, got '1' twice{hint}")
+    assert str(refused("said\tmood\ngood\t1\n")).endswith("; name it (label_column, --label-column)")
+
+
+def test_blanks_around_a_key_are_seen(refused):
+    rows = "".join(json.dumps({"text": f"word {number}", "label ": number}) + "\n" for number in (0, 1))
+    assert "got the columns, by the first line: text, 'label '; name it" in str(refused(rows, name="t.jsonl"))
