@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from safetensors import SafetensorError
 
 from mvprune.artifact.model import load
 from mvprune.artifact.structures import restore_shapes
@@ -23,7 +24,10 @@ def write(artifact: Path, folder: Path, base: str | Path | None, on_progress: Ca
     notes = restore_shapes(model)
     on_progress("writing model.safetensors")
     with _without_bars():
-        model.save_pretrained(folder)
+        try:
+            model.save_pretrained(folder)
+        except SafetensorError as error:  # such as a full disk
+            raise OSError(str(error)) from error
     write_vectors(folder, model)
     return Written(notes=tuple(notes))
 

@@ -152,6 +152,7 @@ def refusing(model: Any, what: str) -> Iterator[None]:
 
     Raises:
         ArtifactError: with the first line of the message; the debug log has all of it.
+        OSError: a file could not be written or read.
     """
     try:
         yield
@@ -160,6 +161,8 @@ def refusing(model: Any, what: str) -> Iterator[None]:
         cause: BaseException = error  # torch wraps what happened in advice about its exporter
         while cause.__cause__ is not None:
             cause = cause.__cause__
+        if isinstance(cause, OSError):  # such as a full disk: not the library's
+            raise cause from None
         line = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
         said = f"{type(cause).__name__}: {_COLOURS.sub('', line)}".removesuffix(": ")
         raise ArtifactError(f"{type(model).__name__} cannot be exported to ONNX: {what} ({said:.{_SHOWN}})") from None

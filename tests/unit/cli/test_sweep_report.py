@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.full_disk import full_disk
 from tests.sparse_artifacts import make_artifact
 from tests.unit.client.scripted_server import Fake, Mvpctl, always, refuse, serve_folder
 from tests.unit.client.scripted_sweeps import PASSES, point, points, sweep
@@ -38,6 +39,13 @@ def test_the_report_is_written_and_written_again(fake: Fake, mvpctl: Mvpctl, tmp
     assert set(outcome.out.splitlines()[-4:]) == {str(folder / name) for name in FILES}
     assert {request.path for request in fake.requests["ReadFile"]} > {"manifest.json", "weights.safetensors"}
     assert "text" in json.loads((folder / "report.json").read_text())["recommendation"]
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_full_disk_names_the_folder(mvpctl: Mvpctl, tmp_path: Path) -> None:
+    with full_disk(12_000):
+        outcome = mvpctl("sweep", "report", "s1", str(tmp_path / "report"), "--no-masks", "--quiet")
+    assert (outcome.code, outcome.err) == (1, f"error: {tmp_path / 'report'}: File too large\n")
 
 
 @pytest.mark.usefixtures("ended")

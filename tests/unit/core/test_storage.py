@@ -1,17 +1,15 @@
-"""Caches and checkpoints on a disk that is full, as a limit on the size of files makes one."""
+"""Caches and checkpoints on a disk that is full."""
 
 from __future__ import annotations
 
 import os
-import resource
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.full_disk import full_disk
 
 from mvprune.data.loading import ClassificationData
 from mvprune_core import Callback, Training, compress
@@ -19,17 +17,6 @@ from mvprune_core.base.storage import Cache, Checkpoints
 
 QUICK = Training(max_steps=6, batch_size=32)
 DAY = 24 * 3600.0
-
-
-@contextmanager
-def full_disk(room: int) -> Iterator[None]:
-    """No file can grow beyond `room` bytes."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_cache_on_a_full_disk_keeps_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 import torch
 from scipy import sparse
+from tests.full_disk import full_disk
 from tests.unit.runtime.pruned_models import for_int8
 
 from mvprune.artifact import ArtifactError, Values, read_manifest
@@ -39,6 +40,15 @@ def test_dense_opens_with_no_package_of_ours(pruned_model: Made, tmp_path: Path)
         assert torch.equal(torch.tensor(json.loads(done.stdout)), model(INPUTS).logits)
     written = {path.name for path in (tmp_path / "dense").iterdir()}
     assert written == {"config.json", "model.safetensors", "vocab.txt"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_full_disk_is_named_whatever_library_writes(pruned_model: Made, tmp_path: Path, to: str) -> None:
+    _, artifact = pruned_model("BertForSequenceClassification")
+    with full_disk(0), pytest.raises(ArtifactError, match=r"^/.*(File too large|os error 27)"):
+        export(artifact, tmp_path / to, to=to)
+    assert [*(tmp_path / to).iterdir()] == []
 
 
 @pytest.mark.slow

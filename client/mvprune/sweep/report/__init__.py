@@ -52,10 +52,13 @@ def write(
         CSV_FILE: sweep_csv(results),
         "report.json": sweep_json(results, detailed),
     }
-    directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory, prefix=".writing-") as draft:
-        for name, content in contents.items():
-            (Path(draft) / name).write_text(content, encoding="utf-8", newline="", errors="replace")
-        for name in contents:
-            (Path(draft) / name).replace(directory / name)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory, prefix=".writing-") as draft:
+            for name, content in contents.items():
+                (Path(draft) / name).write_text(content, encoding="utf-8", newline="", errors="replace")
+            for name in contents:
+                (Path(draft) / name).replace(directory / name)
+    except OSError as error:  # that of a full disk names no file
+        raise OSError(error.errno, error.strerror, error.filename or str(directory)) from error
     return [directory / name for name in contents]
