@@ -31,6 +31,7 @@ from mvprune_service.db.lifecycle import NewJob
 from mvprune_service.db.tables.jobs import JobRow
 from mvprune_service.db.upload_uses import NoUpload
 from mvprune_service.domain.density import fill_density
+from mvprune_service.domain.uploading import references
 from mvprune_service.executors.base import Capacity, Executor
 from mvprune_service.observability.probes import Probe, Problems
 
@@ -142,8 +143,7 @@ class Submissions:
     async def _estimate(self, request: job_pb2.CreateJobRequest, project: str, checker: Checker) -> job_pb2.JobEstimate:
         """The phases of a job, and how long they take."""
         job = request.job
-        asked, result = estimates.Asked(job.spec, job.policy.resources, checker.steps), job_pb2.JobEstimate()
-        result.CopyFrom(checker.outlook)
+        asked, result = estimates.Asked(job.spec, job.policy.resources, checker.steps), checker.outlook
         seconds, result.text = await self._estimates.job(project, asked, fresh=request.validate_only)
         if seconds is not None:
             result.runtime.FromMilliseconds(round(1000 * seconds))
@@ -168,7 +168,8 @@ class Submissions:
         roots = self._administrators_roots if current_principal().is_administrator else self._roots
         teacher = None
         pins = await pin_models(request.job.spec, "job.spec", roots, self._threads)
-        with uploads_of(self._uploads, project, may_be_missing=request.validate_only) as uploaded:
+        uploads = self._uploads if references(request.job.spec) else None
+        with uploads_of(uploads, project, may_be_missing=request.validate_only) as uploaded:
             checker = Checker(request.job, request.job_id, roots, uploaded=uploaded, data=self._data, owner=project)
             if checker.reads_files:
                 await self._threads.run(checker.check)

@@ -146,6 +146,8 @@ class _Measurements:
     def seconds(self, asked: Asked) -> float | None:
         """The median over the jobs like it. Finished jobs are better than a running one, and those with its method than
         others."""
+        if not self.jobs:
+            return None
         method, kind = str(asked.spec.WhichOneof("method")), _kind(asked.spec, asked.resources)
         alike = [one for one in self.jobs if one.kind == kind]
         for is_other in (False, True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -222,13 +223,13 @@ class Task:
     learning_rate: float = 3e-5
     weight_decay: float = 0.0
 
-    @property
+    @cached_property
     def split_metrics(self) -> tuple[str, ...]:
         """The metrics of one split; those of further splits have the same names with an ending."""
         endings = tuple(f"_{split.name}" for split in self.more_validation)
         return tuple(name for name in self.metrics if not name.endswith(endings))
 
-    @property
+    @cached_property
     def comparable(self) -> tuple[str, ...]:
         """The metrics that results can be compared by."""
         own = (name for name in self.split_metrics if name not in self.kind.not_compared)

@@ -10,8 +10,8 @@ import asyncio
 import inspect
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -75,6 +75,32 @@ class Method(NamedTuple):
     serialize: Callable[[Any], bytes]
 
 
+class _Observed:
+    """Tells of a call, its block, when it has ended. What a servicer raises becomes an ApiError."""
+
+    def __init__(self, observe: Observe, method: Method, origin: Origin) -> None:
+        self._observe = observe
+        self._method = method
+        self._origin = origin
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        method, code, failure = self._method, grpc.StatusCode.CANCELLED, error
+        if isinstance(error, grpc.aio.AbortError):  # a servicer of gRPC's own ended the call, through gRPC's context
+            code = self._origin.code()  # type: ignore[attr-defined]
+        elif isinstance(error, Exception):
+            failure = error if isinstance(error, ApiError) else as_api_error(error)
+            code = failure.code
+        elif error is None:
+            code = grpc.StatusCode.OK
+        is_stream = method.has_requests or method.has_responses
+        self._observe(method.name, code, None if is_stream else time.perf_counter() - self._started)
+        if failure is not error and failure is not None:
+            raise failure from error
+
+
 class Calls:
     """Answers the calls of a port. Servicers are added to it as they would be to a server of gRPC.
 
@@ -124,19 +150,18 @@ class Calls:
 
     async def call(self, method: Method, origin: Origin, receive: Receive) -> Any:
         """The response of a method that does not yield them. Raises ApiError."""
-        with self._observed(method, origin):
+        with _Observed(self._observe, method, origin):
             principal = await self._identify(method.name, origin)
-            async with AsyncExitStack() as places:
-                await self._take_place(method.name, principal, places)
+            async with self._place(method.name, principal):
                 request = await _next(receive, _PIECE_SECONDS if method.has_requests else _REQUEST_SECONDS)
-                await places.enter_async_context(self._recorded(method.name, principal, origin, request))
-                await self._admit(method.name, request, principal, is_piece=method.has_requests)
-                given = _requests(request, receive) if method.has_requests else request
-                return await method.answer(given, origin)
+                async with self._recorded(method.name, principal, origin, request):
+                    await self._admit(method.name, request, principal, is_piece=method.has_requests)
+                    given = _requests(request, receive) if method.has_requests else request
+                    return await method.answer(given, origin)
 
     async def stream(self, method: Method, origin: Origin, receive: Receive) -> AsyncGenerator[Any, None]:
         """The responses of a method that yields them. Raises ApiError."""
-        with self._observed(method, origin):
+        with _Observed(self._observe, method, origin):
             principal = await self._identify(method.name, origin, _STREAM_UNITS)
             request = _all(receive) if method.has_requests else await _next(receive, _REQUEST_SECONDS)
             async with self._recorded(method.name, principal, origin, request):
@@ -158,27 +183,6 @@ class Calls:
         if self._audit is None or principal is None:
             return nullcontext()
         return Recording(self._audit, method, principal, origin, request)
-
-    @contextmanager
-    def _observed(self, method: Method, origin: Origin) -> Iterator[None]:
-        """Tells of a call when it has ended. What a servicer raises becomes an ApiError."""
-        started, code = time.perf_counter(), grpc.StatusCode.CANCELLED
-        is_stream = method.has_requests or method.has_responses
-        try:
-            yield
-            code = grpc.StatusCode.OK
-        except grpc.aio.AbortError:  # a servicer of gRPC's own ended the call, through gRPC's context
-            code = origin.code()  # type: ignore[attr-defined]
-            raise
-        except ApiError as error:
-            code = error.code
-            raise
-        except Exception as error:
-            failure = as_api_error(error)
-            code = failure.code
-            raise failure from error
-        finally:
-            self._observe(method.name, code, None if is_stream else time.perf_counter() - started)
 
     async def _identify(self, method: str, origin: Origin, units: float = 1.0) -> Principal | None:
         """Who calls, for methods that are for those with a token. Raises ApiError unless they may call now.
@@ -206,15 +210,13 @@ class Calls:
                 await asyncio.sleep(random.uniform(*_REFUSED_SECONDS))  # noqa: S311 (no secret)
                 raise
 
-    async def _take_place(self, method: str, principal: Principal | None, places: AsyncExitStack) -> None:
+    def _place(self, method: str, principal: Principal | None) -> AbstractAsyncContextManager[object]:
         """Waits until the caller's project may make one more call. Its request is not read before. Raises ApiError."""
         if principal is None or self._authenticator is None:
-            return
+            return nullcontext()
         owner, rule = owner_of(principal), RULES[method]
-        shares = self._reads if rule.scope is Scope.READ else self._changes
-        await places.enter_async_context(shares.place(owner))
-        if rule.is_costly:
-            await places.enter_async_context(self._costly.place(owner))
+        place = (self._reads if rule.scope is Scope.READ else self._changes).place(owner)
+        return _both(place, self._costly.place(owner)) if rule.is_costly else place
 
     async def _admit(self, method: str, request: Any, principal: Principal | None, *, is_piece: bool = False) -> None:
         """Raises ApiError unless the caller may make this request. Entries of a request cost time, so its size counts;
@@ -237,6 +239,14 @@ class Calls:
                 await asyncio.to_thread(check_request, request)
             else:
                 check_request(request)
+
+
+@asynccontextmanager
+async def _both(
+    first: AbstractAsyncContextManager[object], second: AbstractAsyncContextManager[object]
+) -> AsyncIterator[None]:
+    async with first, second:
+        yield
 
 
 def _method(name: str, handler: grpc.RpcMethodHandler) -> Method:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from functools import reduce
+from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import grpc
@@ -167,6 +168,7 @@ RULES: Mapping[str, Rule] = {
 }
 
 _PROJECT = re.compile(r"projects/([^/]*)")
+_getter = cache(attrgetter)
 
 
 class MissingRule(Exception):
@@ -198,7 +200,7 @@ def authorise(rule: Rule, principal: Principal, request: Any) -> None:
 
 def name_in(rule: Rule, request: Any) -> str:
     """The name of what a request is about, "" if it is about nothing in particular."""
-    return str(reduce(getattr, rule.field.split("."), request)) if rule.field else ""
+    return str(_getter(rule.field)(request)) if rule.field else ""
 
 
 def not_shown(principal: Principal) -> ApiError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from mvprune.artifact.masks import Inspect, inspect_mask
@@ -216,6 +217,8 @@ class Checker:
         return checked.size
 
     def _look_at_model(self, reference: str, what: str, inspect: Inspect) -> ModelCheck:
+        if reference in KNOWN_SIZES and self._roots.models is None:
+            return _known_model(reference, self._roots)
         try:
             check_new(reference)
             if is_upload(reference):
@@ -261,7 +264,6 @@ class Checker:
 
     def _check_data(self, task: Task | None, spec: job_pb2.CompressionSpec) -> None:
         dataset, field = spec.dataset, "job.spec.dataset"
-        columns = Columns.named_in(dataset)
         test = self._test_path(f"{field}.test", dataset)
         if dataset.hub_id:
             if dataset.train or dataset.validation:
@@ -275,7 +277,7 @@ class Checker:
             train = self._data_path(f"{field}.train", dataset.train)
             validation = self._data_path(f"{field}.validation", dataset.validation)
             if task and train and validation:
-                self._check_files(task, TaskFiles(train, validation), columns, test)
+                self._check_files(task, TaskFiles(train, validation), test)
                 return
             if train or validation:  # the other one is elsewhere
                 self._not_opened(in_words(dataset.train if train else dataset.validation))
@@ -286,7 +288,7 @@ class Checker:
         elif self._roots.data is not None:
             found = find_task_files(task, self._roots.data)
             if found and self._are_inside(field, found):
-                self._check_files(task, found, columns, test)
+                self._check_files(task, found, test)
                 return
         if test is not None:
             self._not_opened(in_words(dataset.test))
@@ -339,10 +341,11 @@ class Checker:
             raise InvalidReference(str(NoUpload(reference)))
         return self._uploaded
 
-    def _check_files(self, task: Task, files: TaskFiles, columns: Columns, test: Path | None) -> None:
+    def _check_files(self, task: Task, files: TaskFiles, test: Path | None) -> None:
         splits = (task.name, files.train, files.validation, files.more_validation)
         of_data = {"metric", *task.kind.options}
         options = tuple(sorted(each for each in options_of(self._job.spec).items() if each[0] in of_data))
+        columns = Columns.named_in(self._job.spec.dataset)
         wanted = Files(*splits, test=test, columns=columns, discreet=self._roots.discreet, options=options)
         try:
             found = [check_file(path) for path in wanted.paths]
@@ -376,3 +379,13 @@ class Checker:
         if is_upload(given):
             text = text.replace(problem.path, parse(given).name)
         self._add(f"job.spec.dataset.{name}", text)
+
+
+@lru_cache(len(KNOWN_SIZES))
+def _known_model(reference: str, roots: Roots) -> ModelCheck:
+    """The facts about a model of the Hub whose size is known, if the roots, which hold no models, allow it."""
+    try:
+        resolve_model(reference, roots)
+    except InvalidReference as error:
+        return ModelCheck(problem=str(error))
+    return ModelCheck.of(KNOWN_SIZES[reference])

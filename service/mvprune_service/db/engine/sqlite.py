@@ -221,6 +221,10 @@ def _json(value: Any) -> str:
     return "{}" if value == {} else json.dumps(value)  # most maps are empty
 
 
+def _read_json(text: str) -> Any:
+    return {} if text == "{}" else json.loads(text)
+
+
 def _make_private(file: Path) -> None:
     """SQLite creates the other files with the mode of the database."""
     make_private(file)
@@ -231,7 +235,9 @@ def _make_private(file: Path) -> None:
 
 def _engine(url: URL, size: int, begin: str, busy_milliseconds: int = 30_000) -> Engine:
     """An engine whose transactions start with `begin`; without one, each statement is a transaction."""
-    engine = create_engine(url, poolclass=QueuePool, pool_size=size, json_serializer=_json)
+    engine = create_engine(
+        url, poolclass=QueuePool, pool_size=size, json_serializer=_json, json_deserializer=_read_json
+    )
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:
