@@ -32,6 +32,7 @@ from mvprune_service.domain.times import queue_deadline_us
 
 Role = Literal["teacher", "baseline"]
 _AT_ONCE = 1000  # students in a round
+_JOBS = ("job", "train")  # sources that are jobs
 
 
 def _unresolved() -> Select[str]:
@@ -66,8 +67,9 @@ class NoTeacher(Exception):
 
 def role_of(spec: job_pb2.CompressionSpec) -> Role | None:
     """The role of the job that `spec` waits for; None if it waits for none. A teacher may be the baseline too."""
-    roles: tuple[Role, ...] = ("teacher", "baseline")
-    return next((role for role in roles if getattr(spec, role).WhichOneof("source") in ("job", "train")), None)
+    if spec.teacher.WhichOneof("source") in _JOBS:
+        return "teacher"
+    return "baseline" if spec.baseline.WhichOneof("source") in _JOBS else None
 
 
 def trains(spec: job_pb2.CompressionSpec) -> bool:

@@ -381,7 +381,7 @@ class Checker:
         self._add(f"job.spec.dataset.{name}", text)
 
 
-@lru_cache(len(KNOWN_SIZES))
+@lru_cache(1_000)
 def _known_model(reference: str, roots: Roots) -> ModelCheck:
     """The facts about a model of the Hub whose size is known, if the roots, which hold no models, allow it."""
     try:
