@@ -24,7 +24,6 @@ from mvprune_service.db.engine.database import Database, Tx
 from mvprune_service.db.engine.outages import DatabaseUnavailable
 from mvprune_service.db.engine.statements import Query
 from mvprune_service.db.tables.server import PROJECTS, ProjectRow
-from mvprune_service.fair import OWNER
 
 ADD = text("INSERT INTO projects (project, max_queued_jobs) VALUES (:project, 0)")
 
@@ -246,8 +245,11 @@ async def test_a_write_that_fails_leaves_those_it_shared_a_transaction_with_alon
     assert await file_db.read(projects) == ["a", "b", "c", "d"]
 
 
-async def test_a_transaction_that_sqlite_gives_up_takes_the_whole_group_with_it(file_db: Database) -> None:
+async def test_a_transaction_that_sqlite_gives_up_takes_the_whole_group_with_it(
+    file_db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on a failing disk: the rollback is SQLite's own, in the middle of the group."""
+    monkeypatch.setattr(sqlite, "_LONG", 3600.0)  # a long write would end its group, and on a busy machine any is
     started, go = threading.Event(), threading.Event()
 
     def hold(tx: Tx) -> None:
@@ -259,11 +261,7 @@ async def test_a_transaction_that_sqlite_gives_up_takes_the_whole_group_with_it(
         driver.execute("ROLLBACK")
         raise OperationalError("INSERT", None, sqlite3.OperationalError("disk I/O error"))
 
-    async def of_another() -> None:  # whose next write has a commit of its own, as this one is long
-        OWNER.set("another")
-        await file_db.write(hold)
-
-    holding = asyncio.create_task(of_another())
+    holding = asyncio.create_task(file_db.write(hold))
     await asyncio.to_thread(started.wait)  # what comes now shares the next commit
     group = asyncio.gather(
         file_db.write(add, "a"), file_db.write(give_up), file_db.write(add, "b"), return_exceptions=True
