@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,17 +52,20 @@ def write_events(artifact: str | Path, logs: str | Path, *, name: str = "") -> W
     if folder.exists():
         return WrittenRun(str(folder), manifest.digest, new=False)
     with needs("writing for TensorBoard", "tensorboard"):
-        from tensorboardX import SummaryWriter
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar, text
     try:
         logs.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".writing-", dir=logs) as scratch:
             staged = Path(scratch) / "run"
-            writer = SummaryWriter(str(staged), write_to_disk=True)
-            for metric, value, step in series(manifest, history):
-                writer.add_scalar(metric, value, step)
+            staged.mkdir()
+            writer = EventsWriter(str(staged / "events"))  # SummaryWriter's thread would print the error of a full disk
             options = "\n".join(f"    {key}: {value}" for key, value in parameters(manifest).items())
-            writer.add_text("options", options, 0)
-            writer.add_text("card", (artifact / CARD_FILE).read_text(encoding="utf-8"), 0)
+            card = (artifact / CARD_FILE).read_text(encoding="utf-8")
+            summaries = [(scalar(metric, value), step) for metric, value, step in series(manifest, history)]
+            for summary, step in (*summaries, (text("options", options), 0), (text("card", card), 0)):
+                writer.write_event(Event(wall_time=time.time(), step=step, summary=summary))
             writer.close()
             staged.rename(folder)
     except OSError as error:

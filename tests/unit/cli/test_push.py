@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.full_disk import full_disk
 from tests.unit.infer.conftest import tokenizer, write_artifact  # noqa: F401 (a fixture)
 
 from mvprune import PushFailed
@@ -249,6 +251,16 @@ def test_a_version_of_a_registered_model_loads_without_torch(
     assert push(second, "--alias", "champion")["version"] == "2"
     assert client.get_model_version_by_alias("sentiment", "candidate").version == "1"
     assert client.get_model_version_by_alias("sentiment", "champion").version == "2"
+
+
+def test_a_full_disk_of_tensorboard_is_one_line(
+    artifact: Path, mvpctl: Callable[..., Any], tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    with full_disk(100):
+        outcome = mvpctl("push", str(artifact), "--to", "tensorboard", str(tmp_path / "runs"))
+    assert outcome.code != 0
+    assert re.fullmatch(rf"error: {tmp_path}/runs/\S+: File too large\n", outcome.err)
+    assert not [one for one in recwarn if one.category is pytest.PytestUnhandledThreadExceptionWarning]
 
 
 def test_it_becomes_a_run_of_tensorboard(artifact: Path, mvpctl: Callable[..., Any], tmp_path: Path) -> None:
