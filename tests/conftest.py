@@ -33,7 +33,7 @@ for _name in RUN_VARIABLES:  # a submit of a test is a job of its own, in CI too
 settings.register_profile("mvprune", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mvprune")
 
-pytest_plugins = ["tests.neighbours", "tests.tiers"]
+pytest_plugins = ["tests.by_file", "tests.neighbours", "tests.tiers"]
 
 
 @pytest.hookimpl(wrapper=True)
