@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tiers import first_fast
 
 from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.stores import local, open_store, tree
@@ -110,6 +111,7 @@ FAULTS = {
     "a crash after": (CALLS, crashes(after=True)),
     "a torn write and a crash": (("write",), lambda name, act, *args: crash_halfway(*args)),
 }
+FAST = ("EIO", "ENOSPC", "a torn write", "a crash after")
 
 
 def crash_halfway(*args: Any) -> None:
@@ -188,7 +190,13 @@ def stores(folder: Path, name: str) -> Iterator[BlobStore]:
 
 @pytest.mark.parametrize(
     ("fault", "already"),
-    [*((fault, False) for fault in FAULTS), ("EIO", True), ("ENOSPC", True), ("a crash after", True)],
+    first_fast(
+        [
+            *((fault, False) for fault in sorted(FAULTS, key=lambda fault: fault not in FAST)),
+            *((fault, True) for fault in ("EIO", "ENOSPC", "a crash after")),
+        ],
+        len(FAST),
+    ),
 )
 def test_a_fault_of_any_call(
     tmp_path: Path,

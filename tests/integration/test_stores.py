@@ -102,7 +102,7 @@ def version(store: BlobStore, tmp_path: Path, key: str) -> object:
     return next(iter(store.list(key))).modified_us
 
 
-@pytest.mark.parametrize("megabytes", [0, 1, 70])
+@pytest.mark.parametrize("megabytes", [0, 1, pytest.param(70, marks=pytest.mark.slow)])
 def test_a_file_whose_content_is_not_what_lies_there_goes_up_anew(
     store: BlobStore, tmp_path: Path, megabytes: int
 ) -> None:

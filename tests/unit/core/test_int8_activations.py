@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,8 @@ STEPS = 20
 QUICK = Training(max_steps=STEPS, batch_size=32, learning_rate=5e-3)
 OPTIONS: dict[str, Any] = {"method": "magnitude", "training": QUICK, "dense_baseline": False, "activations": "int8"}
 EVENTS = Schedule("events", pruning_start=0.2, cooldown=0.4, events=3)
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 
 _USUAL = {"vocab_size": 40, "initializer_range": 0.2, "pad_token_id": 0}
 OTHERS: dict[str, Callable[[], Any]] = {
@@ -127,13 +130,14 @@ def test_rounding_starts_at_the_final_density(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"gradient_checkpointing": True},
         {"accumulation_steps": 2},
-        pytest.param({"compile": True}, marks=pytest.mark.slow),
+        pytest.param({"gradient_checkpointing": True}, marks=pytest.mark.slow),
+        pytest.param({"compile": True}, marks=[pytest.mark.slow, needs_compiler]),
     ],
     ids=str,
 )
-def test_other_ways_to_compute_a_step_round_too(
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method")
+def test_other_ways_to_compute_a_step_learn_the_same(
     save: Callable[..., Path],
     bert_config: Callable[..., BertConfig],
     data: ClassificationData,
@@ -146,7 +150,8 @@ def test_other_ways_to_compute_a_step_round_too(
         callback = Losses()
         compress(model_folder, data, density=0.25, callback=callback, **OPTIONS | {"training": training})
         losses.append(callback.found)
-    # Sums in another order move a few numbers to their neighbours.
+    assert losses[1][:12] == pytest.approx(losses[0][:12], rel=1e-5)
+    # From where the inputs are rounded, sums in another order move a few numbers to their neighbours.
     assert losses[1] == pytest.approx(losses[0], rel=3e-3)
 
 
@@ -170,8 +175,8 @@ def off(found: Tensor, wanted: Tensor) -> float:
 
 
 @needs_int8
-@pytest.mark.parametrize("density", [0.2, 1.0])
-@pytest.mark.parametrize("pattern", [None, "1x4"])
+@pytest.mark.parametrize("density", first_fast([0.2, 1.0]))
+@pytest.mark.parametrize("pattern", first_fast(["1x4", None]))
 @pytest.mark.parametrize("family", first_fast(["bert", *OTHERS]))
 def test_the_runtime_computes_what_was_evaluated(
     model_folder: Path,

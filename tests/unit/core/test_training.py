@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 from tests.tiers import first_fast
 from tests.unit.core.training_runs import run, same, settings, trainer, with_dropout
 from torch import Tensor, nn
-from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, BertModel
+from transformers import BertForMaskedLM, BertForQuestionAnswering
 
 from mvprune.data.loading import ClassificationData
 from mvprune_core import (
@@ -136,25 +135,6 @@ def test_gradient_checkpointing_changes_nothing_but_memory(model_folder: Path, o
         states.append(loaded.model.state_dict())
     for name, value in states[0].items():
         torch.testing.assert_close(states[1][name], value, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method")
-def test_a_compiled_model_learns_the_same(
-    save: Callable[..., Path],
-    bert_config: Callable[..., BertConfig],
-    objective: Objective,
-) -> None:
-    model_folder = save(BertModel(bert_config(num_hidden_layers=1)))  # compiling takes a minute with two layers
-    states = []
-    for compiled in (False, True):
-        loaded = load_model(find_model(model_folder, None), objective, seed=0)
-        run(loaded, objective, settings(compile=compiled, dropout=False), Movement())
-        states.append(loaded.model.state_dict())
-    for name, value in states[0].items():
-        if not name.endswith("key.bias"):  # no output depends on it: its gradient is rounding error
-            torch.testing.assert_close(states[1][name], value, rtol=1e-4, atol=1e-5)
 
 
 def test_bf16_keeps_weights_and_scores_in_fp32(loaded: Loaded, objective: Objective) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from tests.sparse_artifacts import seal
+from tests.tiers import first_fast
 from tests.unit.native.library.artifacts import coded, saved
 from tests.unit.runtime.decoders import ENCODER_DECODERS, T5S, decoder, twin
 from tests.unit.runtime.pruned_models import needs_int8
@@ -77,7 +78,7 @@ def generated(model: Any, prompt: str = PROMPT, new: int = 20, **settings: Any) 
     return found
 
 
-@pytest.mark.parametrize("name", [*ENCODER_DECODERS, *T5S])
+@pytest.mark.parametrize("name", [*first_fast([*ENCODER_DECODERS]), *first_fast([*T5S])])
 def test_the_tokens_are_those_of_the_dense_model(name: str, tmp_path: Path) -> None:
     folder = artifact(tmp_path / "out", name)
     dense, sparse = load(folder), load(folder, runtime="sparse")
@@ -146,7 +147,7 @@ def test_settings_of_the_file(name: str, settings: dict[str, Any], tmp_path: Pat
     assert tokens_of(folder, max_new_tokens=20) == generated(load(folder))
 
 
-@pytest.mark.parametrize("name", ["BartForConditionalGeneration", "T5ForConditionalGeneration"])
+@pytest.mark.parametrize("name", first_fast(["BartForConditionalGeneration", "T5ForConditionalGeneration"]))
 def test_both_engines_serve_the_same_texts(name: str, tmp_path: Path) -> None:
     folder = artifact(tmp_path / "out", name)
     predictor = Predictor.open(folder)

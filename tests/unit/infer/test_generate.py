@@ -46,7 +46,7 @@ def model_of(name: str, **config: Any) -> Any:
     return decoder(name, vocab_size=WORDS, eos_token_id=0, **config)
 
 
-@pytest.mark.parametrize("name", first_fast([*DECODERS], 2))
+@pytest.mark.parametrize("name", first_fast([*DECODERS]))
 def test_the_tokens_are_those_of_the_dense_model(name: str, tmp_path: Path) -> None:
     model = model_of(name)
     folder = saved(tmp_path / "out", model, density=0.2, tokenizer=byte_tokenizer())

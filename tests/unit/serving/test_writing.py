@@ -67,7 +67,14 @@ def in_torch(decoder: Opening, runtime: str) -> Writer:
     return Writer(opened, CausalLanguageModelling)
 
 
-@pytest.mark.parametrize("runtime", ["dense", pytest.param("sparse", marks=needs_kernel), "native"])
+@pytest.mark.parametrize(
+    "runtime",
+    [
+        "native",
+        pytest.param("dense", marks=pytest.mark.slow),
+        pytest.param("sparse", marks=[pytest.mark.slow, needs_kernel]),
+    ],
+)
 def test_no_company_changes_a_text(decoder: Opening, runtime: str) -> None:
     """Threads that write at once, each with settings and random numbers of its own."""
     writer = decoder("native").writer if runtime == "native" else in_torch(decoder, runtime)
