@@ -18,6 +18,7 @@ from mvprune_service.api.access.errors import ApiError, Violation, bad, finding,
 from mvprune_service.api.access.principal import EVERY_PROJECT, Scope, current_principal
 from mvprune_service.api.messages import mapping
 from mvprune_service.api.messages.lists import AUDIT_LIST, TOKEN_LIST
+from mvprune_service.api.messages.names import parse_project, parsed
 from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import audit, projects, shown, tokens
@@ -63,9 +64,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     async def RevokeToken(
         self, request: admin_pb2.RevokeTokenRequest, context: grpc.aio.ServicerContext
     ) -> admin_pb2.Token:
-        name = ids.parse_token(request.name)
-        if name is None:
-            raise invalid(bad("name", request.name, "projects/PROJECT/tokens/TOKEN"))
+        name = parsed(ids.parse_token(request.name), request.name, "projects/PROJECT/tokens/TOKEN")
         row = await self._db.write(finding(name, tokens.revoke), name)
         self._authenticator.forget()
         return _token(row)
@@ -73,9 +72,8 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     async def CreateShare(
         self, request: admin_pb2.CreateShareRequest, context: grpc.aio.ServicerContext
     ) -> admin_pb2.CreateTokenResponse:
-        shared = ids.parse_job(request.name) or ids.parse_sweep(request.name)
-        if shared is None:
-            raise invalid(bad("name", request.name, "projects/PROJECT/jobs/JOB or projects/PROJECT/sweeps/SWEEP"))
+        rule = "projects/PROJECT/jobs/JOB or projects/PROJECT/sweeps/SWEEP"
+        shared = ids.parse_job(request.name) or parsed(ids.parse_sweep(request.name), request.name, rule)
         ttl = request.ttl if request.HasField("ttl") else Duration(seconds=_SHARE_DAYS * _DAY)
         expire_us = self._expire_us(ttl, _LONGEST_SHARE_DAYS)
         if not await self._db.read(shown.is_there, shared):
@@ -98,10 +96,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     async def GetProject(
         self, request: admin_pb2.GetProjectRequest, context: grpc.aio.ServicerContext
     ) -> admin_pb2.Project:
-        name = ids.parse_project(request.name)
-        if name is None:
-            raise invalid(bad("name", request.name, f"projects/PROJECT ({ID_RULE})"))
-        found, contents = await self._db.read(projects.described, name)
+        found, contents = await self._db.read(projects.described, parse_project(request.name))
         result = _project(found)
         result.jobs.update(contents.jobs)
         result.sweeps.update(contents.sweeps)
@@ -122,9 +117,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.UpdateProjectRequest, context: grpc.aio.ServicerContext
     ) -> admin_pb2.Project:
         asked = request.project
-        project = ids.parse_project(asked.name)
-        if project is None:
-            raise invalid(bad("project.name", asked.name, f"projects/PROJECT ({ID_RULE})"))
+        project = parse_project(asked.name, "project.name")
         wanted: dict[str, Any] = {field: getattr(asked, field) if asked.HasField(field) else None for field in _MOST}
         for field, value in wanted.items():
             if value is not None and not 0 <= value <= _MOST[field]:
@@ -174,9 +167,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
 def _owner(parent: str) -> str:
     """The project, "-" for operators' tokens and the audit of all projects. Raises ApiError."""
     project = EVERY_PROJECT if parent == f"projects/{EVERY_PROJECT}" else ids.parse_project(parent)
-    if project is None:
-        raise invalid(bad("parent", parent, f"projects/PROJECT ({ID_RULE}), or projects/- as an operator"))
-    return project
+    return parsed(project, parent, f"projects/PROJECT ({ID_RULE}), or projects/- as an operator", "parent")
 
 
 def _token(row: TokenRow) -> admin_pb2.Token:

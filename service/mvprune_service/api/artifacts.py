@@ -12,7 +12,7 @@ from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid,
 from mvprune_service.api.access.threads import Threads
 from mvprune_service.api.messages import mapping
 from mvprune_service.api.messages.lists import ARTIFACT_LIST
-from mvprune_service.api.messages.names import parse_parent
+from mvprune_service.api.messages.names import existing, parse_parent, parsed
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.db import records
 from mvprune_service.db.engine.database import Database
@@ -87,13 +87,8 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
             offset += len(data)
 
     async def _artifact(self, given: str) -> ArtifactRow:
-        name = ids.parse_artifact(given)
-        if name is None:
-            raise invalid(bad("name", given, "projects/PROJECT/artifacts/SHA256"))
-        row = await self._db.read(records.artifact_named, name)
-        if row is None:
-            raise not_found(str(name))
-        return row
+        name = parsed(ids.parse_artifact(given), given, "projects/PROJECT/artifacts/SHA256")
+        return existing(await self._db.read(records.artifact_named, name), name)
 
 
 def _keys(row: ArtifactRow) -> dict[str, str]:

@@ -19,11 +19,11 @@ from mvprune_service.api.access.errors import (
     etag_mismatch,
     finding,
     invalid,
-    not_found,
     precondition,
 )
 from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.messages import mapping
+from mvprune_service.api.messages.names import existing, parsed
 from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.db import issuers
 from mvprune_service.db.engine.database import Database
@@ -122,10 +122,7 @@ class IssuerServicer(issuer_pb2_grpc.IssuerServiceServicer):
         return issuer_pb2.DeleteIssuerResponse()
 
     async def _row(self, name: IssuerName) -> IssuerRow:
-        row = await self._db.read(issuers.issuer_named, name)
-        if row is None:
-            raise not_found(str(name))
-        return row
+        return existing(await self._db.read(issuers.issuer_named, name), name)
 
     def _changeable(self, given: str) -> IssuerName:
         if given in self._fixed:
@@ -206,10 +203,7 @@ def _of_file(issuer: Issuer) -> issuer_pb2.Issuer:
 
 
 def _parse(given: str) -> IssuerName:
-    name = parse_issuer(given)
-    if name is None:
-        raise invalid(bad("name", given, "issuers/ISSUER"))
-    return name
+    return parsed(parse_issuer(given), given, "issuers/ISSUER")
 
 
 def _exists(message: str) -> ApiError:

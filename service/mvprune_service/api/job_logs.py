@@ -14,6 +14,7 @@ from mvprune_service.api import log_search
 from mvprune_service.api.access.errors import bad, invalid, not_found
 from mvprune_service.api.log_reader import LogReader
 from mvprune_service.api.messages import mapping
+from mvprune_service.api.messages.names import existing, parsed
 from mvprune_service.api.messages.pagination import make_token, page_size, read_token
 from mvprune_service.changes import Changes, wait_for_change
 from mvprune_service.clock import SECOND
@@ -99,17 +100,11 @@ class JobLogs:
         return attempt
 
     async def _job(self, name: ids.JobName) -> JobRow:
-        row = await self._db.look_up(records.job_named, name)
-        if row is None:
-            raise not_found(str(name))
-        return row
+        return existing(await self._db.look_up(records.job_named, name), name)
 
 
 def _attempt(given: str) -> ids.AttemptName:
-    name = ids.parse_attempt(given)
-    if name is None:
-        raise invalid(bad("attempt", given, "projects/P/jobs/J/attempts/N or …/-"))
-    return name
+    return parsed(ids.parse_attempt(given), given, "projects/P/jobs/J/attempts/N or …/-", "attempt")
 
 
 def _seconds(request: job_pb2.SearchLogsRequest, field: str) -> float | None:

@@ -26,7 +26,7 @@ from mvprune_service.api.job_logs import JobLogs
 from mvprune_service.api.log_reader import LogReader
 from mvprune_service.api.messages import mapping
 from mvprune_service.api.messages.filters import parse_filter, parse_order
-from mvprune_service.api.messages.names import parse_job, parse_parent
+from mvprune_service.api.messages.names import existing, parse_job, parse_parent
 from mvprune_service.api.messages.pagination import make_page, page_size, read_number, read_token
 from mvprune_service.api.project_feed import ProjectFeed
 from mvprune_service.api.queue_page import queue_page
@@ -202,10 +202,7 @@ class JobServicer(JobLogs, job_pb2_grpc.JobServiceServicer):
         name = parse_job(given)
 
         def locked(tx: Tx) -> JobRow:
-            job = lifecycle.lock_job_named(tx, name)
-            if job is None:
-                raise not_found(str(name))
-            return work(tx, job)
+            return work(tx, existing(lifecycle.lock_job_named(tx, name), name))
 
         try:
             return mapping.job(await self._db.write(locked))

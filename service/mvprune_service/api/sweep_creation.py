@@ -15,7 +15,7 @@ from mvprune.common.units import counted
 from mvprune.sources.references import Roots
 from mvprune.v1 import job_pb2, sweep_pb2
 from mvprune_service import ids
-from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid, not_found
+from mvprune_service.api.access.errors import ApiError, Violation, bad, invalid
 from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.access.threads import Threads
 from mvprune_service.api.checks.data_checks import SECONDS, DataChecks
@@ -26,7 +26,7 @@ from mvprune_service.api.checks.sweep_plan import Surroundings, SweepPlan, plan_
 from mvprune_service.api.checks.ticket_plan import added_of, plan_study, plan_study_extension
 from mvprune_service.api.checks.uploaded import UploadReader, uploads_of
 from mvprune_service.api.messages import repeats, sweep_mapping
-from mvprune_service.api.messages.names import parse_parent, parse_sweep
+from mvprune_service.api.messages.names import existing, parse_parent, parse_sweep
 from mvprune_service.clock import Clock, system_clock
 from mvprune_service.db import beginnings, estimates, lifecycle, sweep_records, sweeps, teachers
 from mvprune_service.db.engine.database import Database, Tx
@@ -140,9 +140,7 @@ class SweepCreation:
             ApiError, IllegalSweepCommand, EtagMismatch.
         """
         name, actor = parse_sweep(request.name), current_principal().id
-        row = await self._db.read(sweep_records.sweep_named, name)
-        if row is None:
-            raise not_found(str(name))
+        row = existing(await self._db.read(sweep_records.sweep_named, name), name)
         sweep = await self.shown(row)
         if sweep.spec.HasField("search"):
             raise invalid(Violation("name", f"must be a sweep with points of its own, got {name}, which searches"))
@@ -168,9 +166,7 @@ class SweepCreation:
             return await self._extended(sweep, _extended_spec(sweep.spec, request, added), added, plan)
 
         def work(tx: Tx) -> SweepRow:
-            locked = sweeps.lock_sweep_named(tx, name)
-            if locked is None:
-                raise not_found(str(name))
+            locked = existing(sweeps.lock_sweep_named(tx, name), name)
             added = new_points(tx.conn, locked.uid)
             spec = _extended_spec(sweep_pb2.SweepSpec.FromString(locked.spec), request, added)
             notes = [*locked.notes, *(note for note in plan.notes if note not in locked.notes)]

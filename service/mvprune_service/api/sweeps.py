@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import grpc
 
@@ -23,7 +24,7 @@ from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.checks.sweep_checks import check_policy_of_sweep
 from mvprune_service.api.messages import sweep_mapping
 from mvprune_service.api.messages.lists import SWEEP_LIST
-from mvprune_service.api.messages.names import parse_parent, parse_sweep
+from mvprune_service.api.messages.names import existing, parse_parent, parse_sweep
 from mvprune_service.api.messages.pagination import make_page, page_size, read_number
 from mvprune_service.api.sweep_creation import SweepCreation, policy_with_defaults
 from mvprune_service.changes import Changes, wait_for_change
@@ -104,29 +105,22 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
     async def CancelSweep(
         self, request: sweep_pb2.CancelSweepRequest, context: grpc.aio.ServicerContext
     ) -> sweep_pb2.Sweep:
-        actor = current_principal().id
-        return await self._change(
-            request.name,
-            lambda tx, row: sweeps.cancel(tx, row, reason=request.reason, actor=actor, etag=request.etag),
-        )
+        return await self._command(request, partial(sweeps.cancel, reason=request.reason))
 
     async def PauseSweep(
         self, request: sweep_pb2.PauseSweepRequest, context: grpc.aio.ServicerContext
     ) -> sweep_pb2.Sweep:
-        actor = current_principal().id
-        return await self._change(request.name, lambda tx, row: sweeps.pause(tx, row, actor=actor, etag=request.etag))
+        return await self._command(request, sweeps.pause)
 
     async def ResumeSweep(
         self, request: sweep_pb2.ResumeSweepRequest, context: grpc.aio.ServicerContext
     ) -> sweep_pb2.Sweep:
-        actor = current_principal().id
-        return await self._change(request.name, lambda tx, row: sweeps.resume(tx, row, actor=actor, etag=request.etag))
+        return await self._command(request, sweeps.resume)
 
     async def RetrySweep(
         self, request: sweep_pb2.RetrySweepRequest, context: grpc.aio.ServicerContext
     ) -> sweep_pb2.Sweep:
-        actor = current_principal().id
-        return await self._change(request.name, lambda tx, row: sweeps.retry(tx, row, actor=actor, etag=request.etag))
+        return await self._command(request, sweeps.retry)
 
     async def ExtendSweep(
         self, request: sweep_pb2.ExtendSweepRequest, context: grpc.aio.ServicerContext
@@ -177,19 +171,18 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
         return sweep_pb2.DeleteSweepResponse()
 
     async def _sweep(self, name: ids.SweepName) -> SweepRow:
-        row = await self._db.look_up(sweep_records.sweep_named, name)
-        if row is None:
-            raise not_found(str(name))
-        return row
+        return existing(await self._db.look_up(sweep_records.sweep_named, name), name)
+
+    async def _command(self, request: Any, command: Callable[..., SweepRow]) -> sweep_pb2.Sweep:
+        """A sweep after a command of the caller."""
+        actor = current_principal().id
+        return await self._change(request.name, lambda tx, row: command(tx, row, actor=actor, etag=request.etag))
 
     async def _change(self, given: str, work: Callable[[Tx, SweepRow], SweepRow]) -> sweep_pb2.Sweep:
         name = parse_sweep(given)
 
         def locked(tx: Tx) -> SweepRow:
-            row = sweeps.lock_sweep_named(tx, name)
-            if row is None:
-                raise not_found(str(name))
-            return work(tx, row)
+            return work(tx, existing(sweeps.lock_sweep_named(tx, name), name))
 
         return await self._creation.shown(await self._answer(name, self._db.write(locked)))
 

@@ -22,7 +22,7 @@ from mvprune_service.api.access.threads import Threads
 from mvprune_service.api.checks.lost_chunks import is_stored
 from mvprune_service.api.messages.lists import UPLOAD_LIST
 from mvprune_service.api.messages.mapping import timestamp
-from mvprune_service.api.messages.names import parse_parent, parse_upload
+from mvprune_service.api.messages.names import existing, parse_parent, parse_upload
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.ownership import Ownership
 from mvprune_service.db import uploads
@@ -100,10 +100,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         self, request: upload_pb2.GetUploadRequest, context: grpc.aio.ServicerContext
     ) -> upload_pb2.Upload:
         name = parse_upload(request.name)
-        row = await self._db.read(uploads.upload_named, name)
-        if row is None:
-            raise not_found(str(name))
-        return await self._shown(row)
+        return await self._shown(existing(await self._db.read(uploads.upload_named, name), name))
 
     async def ListUploads(
         self, request: upload_pb2.ListUploadsRequest, context: grpc.aio.ServicerContext

@@ -11,10 +11,10 @@ from mvprune.common.identifiers import ID_PATTERN, ID_RULE
 from mvprune.common.suggestions import must_be_one_of
 from mvprune.v1 import webhook_pb2, webhook_pb2_grpc
 from mvprune_service import ids
-from mvprune_service.api.access.errors import ApiError, Violation, bad, etag_mismatch, finding, invalid, not_found
+from mvprune_service.api.access.errors import ApiError, Violation, bad, etag_mismatch, finding, invalid
 from mvprune_service.api.access.principal import current_principal
 from mvprune_service.api.messages import mapping
-from mvprune_service.api.messages.names import parse_parent, parse_webhook
+from mvprune_service.api.messages.names import existing, parse_parent, parse_webhook, parsed
 from mvprune_service.api.messages.pagination import make_page, page_size, read_token
 from mvprune_service.clock import SECOND, Clock, system_clock
 from mvprune_service.control.webhook_sender import Courier
@@ -140,9 +140,7 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
         self, request: webhook_pb2.ListDeliveriesRequest, context: grpc.aio.ServicerContext
     ) -> webhook_pb2.ListDeliveriesResponse:
         size = page_size(request.page_size)
-        name = ids.parse_webhook(request.parent)
-        if name is None:
-            raise invalid(bad("parent", request.parent, "projects/PROJECT/webhooks/WEBHOOK"))
+        name = parse_webhook(request.parent, "parent")
         row = await self._row(name)
         state = DeliveryState(webhook_pb2.WebhookDelivery.State.Name(request.state)) if request.state else None
         key: Any = read_token(request.page_token, int, str)
@@ -155,14 +153,13 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
     async def RedeliverDelivery(
         self, request: webhook_pb2.RedeliverDeliveryRequest, context: grpc.aio.ServicerContext
     ) -> webhook_pb2.WebhookDelivery:
-        name = ids.parse_delivery(request.name)
-        if name is None:
-            raise invalid(bad("name", request.name, "projects/PROJECT/webhooks/WEBHOOK/deliveries/EVENT"))
+        rule = "projects/PROJECT/webhooks/WEBHOOK/deliveries/EVENT"
+        name = parsed(ids.parse_delivery(request.name), request.name, rule)
         row = await self._db.write(finding(name, webhooks.redeliver), name)
         return _delivery(row, ids.WebhookName(name.project, name.webhook))
 
     async def _row(self, name: ids.WebhookName) -> WebhookRow:
-        return _found(await self._db.read(webhooks.webhook_named, name), name)
+        return existing(await self._db.read(webhooks.webhook_named, name), name)
 
     async def _shown(self, row: WebhookRow) -> webhook_pb2.Webhook:
         waiting = await self._db.read(webhooks.pending_of, [row.uid])
@@ -194,12 +191,6 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
         if wrong:
             raise invalid(*wrong)
         return {field: values[field] for field in fields}
-
-
-def _found(row: WebhookRow | None, name: ids.WebhookName) -> WebhookRow:
-    if row is None:
-        raise not_found(str(name))
-    return row
 
 
 def _webhook(row: WebhookRow, pending: int) -> webhook_pb2.Webhook:
