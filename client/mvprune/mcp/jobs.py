@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,28 @@ def jobs_of(call: Call, filter: str, order_by: str) -> Fetch[JobRecord]:
     )
 
 
+async def followed(call: Call, found: Any, line: Callable[[Any], str]) -> Any:
+    """A job or a sweep once it has ended, or once the time of the call is over. The caller is told a line of each of
+    its updates."""
+    if found.state.is_terminal:
+        return found
+    started, total = time.monotonic(), float(call.given["seconds"])
+
+    async def follow() -> None:
+        async with aclosing(found.watch()) as updates:
+            async for update in updates:
+                await call.tell(time.monotonic() - started, total, line(update))
+
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(follow(), total)
+    return await found.refresh()
+
+
+def as_followed(facts: Any, shown: str) -> Answer:
+    """The answer with what was followed, which may go on."""
+    return Answer(shown if facts.done else f"it has not ended; call again to go on\n{shown}", facts)
+
+
 async def _list(call: Call) -> Answer:
     given = call.given
     words = given.get("text", "").casefold()
@@ -68,20 +91,8 @@ async def _get(call: Call) -> Answer:
 
 
 async def _watch(call: Call) -> Answer:
-    job = await job_of(call, call.given["job"])
-    started, total = time.monotonic(), float(call.given["seconds"])
-
-    async def follow() -> None:
-        async with aclosing(job.watch()) as updates:
-            async for update in updates:
-                await call.tell(time.monotonic() - started, total, _line(update.job))
-
-    if not job.state.is_terminal:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(follow(), total)
-        job = await job.refresh()
-    facts, shown = await facts_of(call, job)
-    return Answer(shown if facts.done else f"it has not ended; call again to go on\n{shown}", facts)
+    job = await followed(call, await job_of(call, call.given["job"]), lambda update: _line(update.job))
+    return as_followed(*await facts_of(call, job))
 
 
 def _line(job: JobRecord) -> str:

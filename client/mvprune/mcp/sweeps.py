@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import shlex
-import time
 from collections.abc import Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +18,7 @@ from mvprune.client.sweep_models import SweepPoint, SweepRecord
 from mvprune.common.exceptions import InvalidArgument
 from mvprune.common.units import age, percent, size
 from mvprune.mcp.arguments import Argument, flag, parameter, table, text, whole
-from mvprune.mcp.jobs import SECONDS, Deleted
+from mvprune.mcp.jobs import SECONDS, Deleted, as_followed, followed
 from mvprune.mcp.pages import PAGE, more, of_server, page
 from mvprune.mcp.submitting import OPTIONS, REQUEST_ID, document_of, path_check
 from mvprune.mcp.tool import Answer, Call, Tool
@@ -241,19 +237,8 @@ async def _get(call: Call) -> Answer:
 
 async def _watch(call: Call) -> Answer:
     sweep = await call.client.get_sweep(call.given["sweep"])
-    started, total = time.monotonic(), float(call.given["seconds"])
-
-    async def follow() -> None:
-        async with aclosing(sweep.watch()) as states:
-            async for now in states:
-                await call.tell(time.monotonic() - started, total, f"{state(now)}, {counts(now)}")
-
-    if not sweep.state.is_terminal:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(follow(), total)
-        sweep = await sweep.refresh()
-    facts, shown = await _facts(sweep)
-    return Answer(shown if facts.done else f"it has not ended; call again to go on\n{shown}", facts)
+    sweep = await followed(call, sweep, lambda now: f"{state(now)}, {counts(now)}")
+    return as_followed(*await _facts(sweep))
 
 
 async def _points(call: Call) -> Answer:
