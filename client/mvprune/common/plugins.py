@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+import pkgutil
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+
+def classes_in(package: str, path: Iterable[str], base: type, mark: str) -> Iterator[Any]:
+    """The subclasses of `base` in the modules of a package that set the attribute `mark` themselves, in the order of
+    the modules and then of their own names."""
+    for module in pkgutil.iter_modules(path):
+        for _, cls in sorted(vars(importlib.import_module(f"{package}.{module.name}")).items()):
+            if isinstance(cls, type) and issubclass(cls, base) and mark in vars(cls):
+                yield cls
 
 
 def plugins(group: str, name: str = "") -> Iterator[Any]:

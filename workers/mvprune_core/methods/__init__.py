@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
-from mvprune.common.plugins import plugins
+from mvprune.common.plugins import classes_in, plugins
 from mvprune.common.suggestions import must_be_one_of
 from mvprune_core.methods.base import Gated, Matrix, Method, PruningStep, TopV
 from mvprune_core.methods.l0 import L0
@@ -24,17 +21,11 @@ from mvprune_core.methods.smp import SMP
 from mvprune_core.methods.soft_movement import SoftMovement
 from mvprune_core.methods.sparse_momentum import SparseMomentum
 
-
-def _found() -> Iterator[type[Method]]:
-    for module in pkgutil.iter_modules(__path__):
-        for _, cls in inspect.getmembers(importlib.import_module(f"{__name__}.{module.name}"), inspect.isclass):
-            if issubclass(cls, Method) and "name" in vars(cls):
-                yield cls
-
-
 GROUP = "mvprune.methods"
 """The entry points of other packages: the name of a method, and its class."""
-METHODS: Mapping[str, type[Method]] = MappingProxyType({cls.name: cls for cls in _found()})
+METHODS: Mapping[str, type[Method]] = MappingProxyType(
+    {cls.name: cls for cls in classes_in(__name__, __path__, Method, "name")}
+)
 """All methods by name, in alphabetical order of the files."""
 
 

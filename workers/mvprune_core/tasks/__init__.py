@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from mvprune.common.plugins import plugins
+from mvprune.common.plugins import classes_in, plugins
 from mvprune.data.kinds.base import Kind, TaskData
 from mvprune_core.base.errors import CompressionError, Reason
 from mvprune_core.tasks.base import Objective
 
-
-def _found() -> Iterator[type[Objective]]:
-    for module in pkgutil.iter_modules(__path__):
-        for _, cls in inspect.getmembers(importlib.import_module(f"{__name__}.{module.name}"), inspect.isclass):
-            if issubclass(cls, Objective) and "kind" in vars(cls):
-                yield cls
-
-
 GROUP = "mvprune.objectives"
 """The entry points of other packages: the name of a kind, and its `Objective`."""
-OBJECTIVES: Mapping[str, type[Objective]] = MappingProxyType({cls.kind: cls for cls in _found()})
+OBJECTIVES: Mapping[str, type[Objective]] = MappingProxyType(
+    {cls.kind: cls for cls in classes_in(__name__, __path__, Objective, "kind")}
+)
 """The objective of each kind of task, by the kind's name."""
 
 
