@@ -1,4 +1,4 @@
-"""Names of jobs and artifacts."""
+"""Names of jobs, sweeps and artifacts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from mvprune.client.models import JobRecord
 from mvprune.common.exceptions import bad_field
 
 _ARTIFACT = re.compile(r"projects/[^/]+/artifacts/[0-9a-f]{64}")
-_JOB = re.compile(r"projects/[^/]+/jobs/[^/]+")
 
 
 def job_name(job: str | JobRecord, project: str) -> str:
     """The full name of a job; one that is given by its id alone is of `project`. Raises InvalidArgument."""
-    if isinstance(job, JobRecord):
-        return job.name
-    if _JOB.fullmatch(job):
-        return job
-    if not job or "/" in job:
-        raise bad_field("job", f"must be a job's id or its name, projects/PROJECT/jobs/JOB, got {job!r}")
-    return f"projects/{project}/jobs/{job}"
+    return job.name if isinstance(job, JobRecord) else full_name(job, project, "job")
+
+
+def full_name(given: str, project: str, kind: str) -> str:
+    """The full name of a job or a sweep, which is its `kind`, see `job_name`. Raises InvalidArgument."""
+    if re.fullmatch(f"projects/[^/]+/{kind}s/[^/]+", given):
+        return given
+    if not given or "/" in given:
+        rule = f"must be a {kind}'s id or its name, projects/PROJECT/{kind}s/{kind.upper()}"
+        raise bad_field(kind, f"{rule}, got {given!r}")
+    return f"projects/{project}/{kind}s/{given}"
 
 
 def is_artifact(name: str) -> bool:

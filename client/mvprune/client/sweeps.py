@@ -14,11 +14,11 @@ from mvprune.client import sweep_convert
 from mvprune.client.core import AnySweep
 from mvprune.client.exceptions import NoPointPasses, SweepCancelled, SweepFailed, SweepWaitTimeout
 from mvprune.client.inputs import visit_sweep
+from mvprune.client.names import full_name
 from mvprune.client.pages import listed
 from mvprune.client.sweep_models import SweepEvent, SweepPoint, SweepRecord, SweepState
 from mvprune.client.transport import DeadlinePassed, Transport, check_seconds
 from mvprune.client.upload_models import UploadProgress
-from mvprune.common.exceptions import bad_field
 from mvprune.spec import sweep_message
 from mvprune.v1 import sweep_pb2
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from mvprune.client.uploads import UploadCalls
     from mvprune.spec.sweep_choices import PolicyOptions
 
-_NAME = re.compile(r"projects/[^/]+/sweeps/[^/]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.=-]+")
 _LONGEST = 100  # characters of a folder's name
 Report = Callable[[int, int], None]
@@ -75,7 +74,8 @@ class SweepCalls(Generic[AnySweep]):
 
     async def get(self, sweep: str | SweepRecord) -> AnySweep:
         """See `Client.get_sweep`."""
-        request = sweep_pb2.GetSweepRequest(name=self._name(sweep))
+        name = sweep.name if isinstance(sweep, SweepRecord) else full_name(sweep, self._project, "sweep")
+        request = sweep_pb2.GetSweepRequest(name=name)
         return await self._sweep(self._transport.sweeps.GetSweep, request)
 
     async def list(self, filter: str, order_by: str, limit: int | None) -> AsyncGenerator[AnySweep, None]:
@@ -217,15 +217,6 @@ class SweepCalls(Generic[AnySweep]):
                 folder = Path(directory) / folder_name(point)
                 folders[point.number] = await self._download(point.artifact, folder, on_progress)
         return folders
-
-    def _name(self, sweep: str | SweepRecord) -> str:
-        if isinstance(sweep, SweepRecord):
-            return sweep.name
-        if _NAME.fullmatch(sweep):
-            return sweep
-        if not sweep or "/" in sweep:
-            raise bad_field("sweep", f"must be a sweep's id or its name, projects/PROJECT/sweeps/SWEEP, got {sweep!r}")
-        return f"projects/{self._project}/sweeps/{sweep}"
 
     def _bound(self, message: sweep_pb2.Sweep) -> AnySweep:
         return self._bind(**sweep_convert.sweep_fields(message), calls=self)
