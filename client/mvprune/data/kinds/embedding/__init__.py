@@ -69,6 +69,13 @@ class Embedding(Kind[ReadTexts], ABC):
         """The content of the file to evaluate on, in the kind's form. Raises DataError where it has another."""
         return PlainTexts(validation.texts)
 
+    def _of_table(self, form: type[Split], task: Task, validation: ReadTexts, rows: str) -> Split:
+        """The content, if it has the form that a table with these rows has. Raises DataError."""
+        if isinstance(validation.split, form):
+            return validation.split
+        rule = f"the validation file must have {rows} for the task {task.name}, got one text a row"
+        raise DataError(validation.path, f"{rule}; for plain texts take the task embedding")
+
 
 class Vectors(Embedding):
     """The vector of a text, measured by how near it is to that of the given model."""
@@ -138,11 +145,8 @@ class Retrieval(Embedding):
         return ReadTexts(table.path, split, read, Linked((*rows,), (*margins,)))
 
     def _measured(self, task: Task, validation: ReadTexts) -> Split:
-        if isinstance(validation.split, Judgements):
-            return validation.split
-        rule = "the validation file must have queries and documents (text_column and text_pair_column) for the task"
-        remedy = "for plain texts take the task embedding"
-        raise DataError(validation.path, f"{rule} {task.name}, got one text a row; {remedy}")
+        rows = "queries and documents (text_column and text_pair_column)"
+        return self._of_table(Judgements, task, validation, rows)
 
 
 class SentenceSimilarity(Embedding):
@@ -180,11 +184,7 @@ class SentenceSimilarity(Embedding):
         return ReadTexts(table.path, ScoredPairs(texts, others, scores), read, linked)
 
     def _measured(self, task: Task, validation: ReadTexts) -> Split:
-        if isinstance(validation.split, ScoredPairs):
-            return validation.split
-        rule = "the validation file must have two texts and a score a row for the task"
-        remedy = "for plain texts take the task embedding"
-        raise DataError(validation.path, f"{rule} {task.name}, got one text a row; {remedy}")
+        return self._of_table(ScoredPairs, task, validation, "two texts and a score a row")
 
 
 def _has(table: Table, names: Sequence[str]) -> bool:
