@@ -74,15 +74,22 @@ def attend(
     Returns:
         (examples, tokens, heads, features), and no weights.
     """
+    return _attended(query, key, value, attention_mask, scaling, None), None
+
+
+def _attended(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float, added: Tensor | None
+) -> Tensor:
+    """As `attend`; `added` to the scores."""
     shown = torch.ones(len(key), 1, 1, key.shape[2], dtype=torch.bool, device=key.device)
-    if attention_mask is not None:
-        shown = attention_mask.expand(len(key), 1, -1, -1)
+    if mask is not None:
+        shown = mask.expand(len(key), 1, -1, -1)
     columns = shown.any(2, keepdim=True).transpose(2, 3)
     queries, of_query = _integers(query, query.abs().amax(3, keepdim=True), _KEYS)
     keys, of_keys = _integers(key, (key.abs() * columns).amax((2, 3), keepdim=True), _KEYS)
     # Sums of products are exact integers, in float64.
     scores = (queries @ keys.transpose(2, 3)).float() * (of_query * of_keys * scaling)
-    return _mixed(scores, shown, value), None
+    return _mixed(scores if added is None else scores + added, shown, value)
 
 
 def _mixed(scores: Tensor, shown: Tensor, value: Tensor) -> Tensor:
@@ -106,14 +113,8 @@ def _relative(
 ) -> tuple[Tensor]:
     """In place of `MPNetSelfAttention.forward`; the mask is added to scores."""
     query, key, value = (_by_head(attention, one(hidden_states)) for one in (attention.q, attention.k, attention.v))
-    shown = torch.ones(len(key), 1, 1, key.shape[2], dtype=torch.bool, device=key.device)
-    if attention_mask is not None:
-        shown = (attention_mask >= 0).expand(len(key), 1, -1, -1)
-    columns = shown.any(2, keepdim=True).transpose(2, 3)
-    queries, of_query = _integers(query, query.abs().amax(3, keepdim=True), _KEYS)
-    keys, of_keys = _integers(key, (key.abs() * columns).amax((2, 3), keepdim=True), _KEYS)
-    scores = (queries @ keys.transpose(2, 3)).float() * (of_query * of_keys * attention.attention_head_size**-0.5)
-    mixed = _mixed(scores if position_bias is None else scores + position_bias, shown, value)
+    shown, scaling = None if attention_mask is None else attention_mask >= 0, attention.attention_head_size**-0.5
+    mixed = _attended(query, key, value, shown, scaling, position_bias)
     return (attention.o(mixed.flatten(2)),)
 
 
