@@ -9,124 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Table, func, insert, select, update
+from sqlalchemy import func, select
 from tests.unit.service.clocks import clock as clock  # nearer than the one that the other tests share
-from tests.unit.service.conftest import Jobs, ScriptedExecutor, TestClock
+from tests.unit.service.conftest import ScriptedExecutor, TestClock
+from tests.unit.service.control.cleaning import DAY, Rows, start
+from tests.unit.service.control.cleaning import janitor as janitor
+from tests.unit.service.control.cleaning import rows as rows
 
 from mvprune_service.clock import SECOND
 from mvprune_service.control.collector import GRACE_US
 from mvprune_service.control.janitor import Janitor
 from mvprune_service.control.ownership import Ownership
-from mvprune_service.db import attempt_logs, audit
-from mvprune_service.db.engine.database import Database, Tx
-from mvprune_service.db.engine.statements import fetch_one
+from mvprune_service.db import audit
+from mvprune_service.db.engine.database import Database
 from mvprune_service.db.janitor import page_of_references
-from mvprune_service.db.tables.artifacts import ARTIFACTS
-from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS, AttemptRow
+from mvprune_service.db.tables.attempts import ATTEMPTS, CHECKPOINTS
 from mvprune_service.db.tables.audit import AUDIT
 from mvprune_service.db.tables.jobs import JOBS, REQUESTS
-from mvprune_service.executors.base import Launch
-from mvprune_service.observability.probes import Problems
 from mvprune_service.stores.base import BlobStore
-from mvprune_service.stores.checkpoints import put_checkpoint
 from mvprune_service.stores.layout import COLLECTION_KEY, blob_key, marker_key, publish, verify
 
-DAY = 24 * 3600
 STEPS_OF_A_PASS = 18
-
-
-@pytest.fixture
-async def janitor(db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock) -> Janitor:
-    await Ownership(db, store).check()  # marks the store before it is used, as the first step of a server does
-    return start(db, executor, store, clock)
-
-
-def start(
-    db: Database, executor: ScriptedExecutor, store: BlobStore, clock: TestClock, server: str = "a", days: float = 0
-) -> Janitor:
-    """A janitor; `days` is how long garbage stays in quarantine."""
-    return Janitor(
-        db,
-        executor,
-        store,
-        Problems(),
-        server=server,
-        request_days=7,
-        checkpoint_days=7,
-        upload_days=7,
-        quarantine_days=days,
-        clock=clock,
-    )
-
-
-class Rows:
-    """Puts rows where a test wants them."""
-
-    def __init__(self, db: Database, jobs: Jobs) -> None:
-        self.db, self.jobs = db, jobs
-
-    async def job(self, job_id: str, state: str = "RUNNING", **values: Any) -> str:
-        uid = await self.jobs.create(job_id)
-        ended = state in ("SUCCEEDED", "FAILED", "CANCELLED")
-        await self.set(JOBS, uid, state=state, **{"end_us": self.db._clock() if ended else None, **values})
-        return uid
-
-    async def attempt(self, job_uid: str, uid: str, state: str = "RUNNING", **values: Any) -> str:
-        live = state in ("CREATED", "SUBMITTED", "RUNNING")
-        row = {
-            "uid": uid,
-            "job_uid": job_uid,
-            "number": 1,
-            "state": state,
-            "fencing_token": 1,
-            "executor": "scripted",
-            "executor_ref": f"mvprune-{uid}",
-            "cpus": 1.0,
-            "gpus": 0.0,
-            "memory_bytes": 0,
-            "node": "",
-            "log_bytes": 0,
-            "create_us": self.db._clock(),
-            "start_deadline_us": 0,
-            "end_us": None if live else self.db._clock(),
-            **values,
-        }
-        await self.add(ATTEMPTS, **row)
-        return uid
-
-    async def add(self, table: Table[Any], *more: dict[str, Any], **values: Any) -> None:
-        def work(tx: Tx) -> None:
-            tx.conn.execute(insert(table), [values, *more] if values else more)
-
-        await self.db.write(work)
-
-    async def set(self, table: Any, uid: str, **values: Any) -> None:
-        def work(tx: Tx) -> None:
-            tx.conn.execute(update(table).where(table.c.uid == uid).values(**values))
-
-        await self.db.write(work)
-
-    async def count(self, table: Table[Any]) -> int:
-        return await self.db.read(lambda conn: conn.execute(select(func.count()).select_from(table)).scalar_one())
-
-    async def artifact(self, sha256: str, manifest: dict[str, Any], **values: Any) -> None:
-        known = {"attempt": 1, "manifest_bytes": 1, "create_us": 1, **values}
-        await self.add(ARTIFACTS, project="p", sha256=sha256, manifest=manifest, **known)
-
-    async def artifacts(self) -> list[str]:
-        return list(await self.db.read(lambda conn: conn.execute(select(ARTIFACTS.c.sha256)).scalars().all()))
-
-    async def checkpoints(self, job_uid: str, attempt_uid: str, store: BlobStore, folder: Path, *steps: int) -> None:
-        for step in steps:
-            sha256 = put_checkpoint(store, folder, attempt_uid, step)
-            await self.add(
-                CHECKPOINTS,
-                attempt_uid=attempt_uid,
-                step=step,
-                job_uid=job_uid,
-                manifest_sha256=sha256,
-                create_us=self.db._clock(),
-            )
 
 
 @pytest.fixture
@@ -136,11 +39,6 @@ def folder(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "state").write_bytes(b"state")
     return folder
-
-
-@pytest.fixture
-def rows(db: Database, jobs: Jobs) -> Rows:
-    return Rows(db, jobs)
 
 
 @pytest.fixture
@@ -387,69 +285,3 @@ async def test_the_flag_of_a_collection_that_was_killed_goes_with_the_next_start
     monkeypatch.setattr("mvprune_service.control.collector._ABANDONED_US", -SECOND)
     await start(db, executor, store, clock, server="a").step()
     assert store.size(COLLECTION_KEY) is None, "it is older than any step can be"
-
-
-# --- orphans
-
-
-async def test_orphans_are_stopped_when_seen_twice(janitor: Janitor, rows: Rows, executor: ScriptedExecutor) -> None:
-    uid = await rows.job("a")
-    await rows.attempt(uid, "ended", "LOST")
-    await rows.attempt(uid, "live", "RUNNING", number=2)
-    for ref in ("mvprune-ended", "mvprune-live", "mvprune-of-another-server"):
-        executor.submit(Launch(ref, ("true",), {}))
-    await janitor.step()
-    assert executor.stops == []
-    await janitor.step()
-    assert executor.stops == ["mvprune-ended"]
-
-
-# --- what the executor keeps
-
-
-async def test_the_executor_forgets_processes_whose_attempt_is_closed(
-    janitor: Janitor, rows: Rows, executor: ScriptedExecutor, clock: TestClock
-) -> None:
-    uid = await rows.job("a")
-    await rows.attempt(uid, "ended", "SUCCEEDED")
-    await rows.attempt(uid, "live", "RUNNING", number=2)
-    now, days_ago = clock.now, clock.now - 2 * DAY * SECOND
-    executor.ended = {
-        "mvprune-ended": now,
-        "mvprune-live": days_ago,  # the watchdog has not seen its end yet
-        "mvprune-of-a-job-that-was-deleted": days_ago,
-        "mvprune-of-another-server": now,
-    }
-    executor.away = True
-    await janitor.step()
-    assert len(executor.ended) == 4, "it is tried again"
-    executor.away = False
-    await janitor.step()
-    assert executor.ended.keys() == {"mvprune-live", "mvprune-of-another-server"}
-
-
-@pytest.mark.parametrize(
-    ("state", "output", "log"),
-    [
-        ("LOST", b"Ray: starting\nstep 1\nstep 2\nkilled", b"step 1\nstep 2\nkilled"),
-        ("LOST", b"No module", b"step 1\n\n--- what the worker wrote last, read from the executor\nNo module"),
-        ("LOST", b"", b"step 1\n"),
-        ("SUCCEEDED", b"step 1\nstep 2\n", b"step 1\n"),  # the worker has sent all of it
-    ],
-)
-async def test_what_a_lost_worker_wrote_is_kept(
-    janitor: Janitor, rows: Rows, executor: ScriptedExecutor, db: Database, state: str, output: bytes, log: bytes
-) -> None:
-    uid = await rows.job("a")
-    await rows.attempt(uid, "ended", state)
-
-    def send(tx: Tx) -> None:
-        attempt = fetch_one(tx.conn, AttemptRow, select(ATTEMPTS).where(ATTEMPTS.c.uid == "ended"))
-        assert attempt is not None
-        attempt_logs.append_log(tx, attempt, 0, b"step 1\n")
-
-    await db.write(send)
-    executor.ended, executor.outputs = {"mvprune-ended": 1}, {"mvprune-ended": output}
-    await janitor.step()
-    assert executor.ended == {}
-    assert await db.read(attempt_logs.read_log, "ended", 0, 1000) == log
