@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "../kernel/glibc.h"
 #include "artifact.h"
@@ -130,12 +132,12 @@ Fault read_rotation(const Json& json, StackConfig& config, bool is_neox) {
 
 // What the kernel does not have.
 Fault check_kind(const Json& json, const StackConfig& config) {
-  const auto is_set = [&](std::string_view name) { return flag(json, name, false); };
-  for (const std::string_view name : {"scale_attn_by_inverse_layer_idx", "add_cross_attention", "_remove_final_layer_norm"}) {
-    if (is_set(name)) return unsupported(std::string(name) + " must be false");
-  }
-  for (const std::string_view name : {"do_layer_norm_before", "scale_attn_weights", "layer_norm_elementwise_affine"}) {
-    if (!flag(json, name, true)) return unsupported(std::string(name) + " must be true");
+  constexpr std::pair<std::string_view, bool> kFlags[] = {
+      {"scale_attn_by_inverse_layer_idx", false}, {"add_cross_attention", false}, {"_remove_final_layer_norm", false},
+      {"do_layer_norm_before", true},             {"scale_attn_weights", true},   {"layer_norm_elementwise_affine", true},
+  };
+  for (const auto& [name, usual] : kFlags) {
+    if (flag(json, name, usual) != usual) return unsupported(std::string(name) + " must be " + (usual ? "true" : "false"));
   }
   const Json* window = member(json, "sliding_window");
   // One that a text cannot leave hides nothing.

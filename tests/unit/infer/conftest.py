@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tests.unit.runtime.decoders import twin
 from tests.unit.serving.conftest import WORDS, tiny_result
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from mvprune import infer, load
 from mvprune.artifact import round_values, save_model
+from mvprune.runtime import optimize
 from mvprune.sources.sentence_transformers import KEY, SentenceEmbedding
 
 NLI = ("contradiction", "entailment", "neutral")
@@ -104,3 +107,10 @@ def write_artifact(folder: Path, task: str, tokenizer: Any) -> Path:
     name = task.partition(" of ")[0]
     save_model(folder, model, tokenizer, pruned=pruned, result=tiny_result(name, model, pruned))
     return folder
+
+
+def with_int8(folder: Path) -> Any:
+    """The model in torch with int8 activations, of an artifact that `mvprune.infer` opens with them."""
+    with infer.load(folder) as opened:
+        assert opened.activations == "int8"
+    return optimize(twin(load(folder)), backend="kernel", activations="int8")

@@ -14,8 +14,9 @@ import torch
 import transformers
 from tests.sparse_artifacts import seal
 from tests.tiers import first_fast
+from tests.unit.infer.conftest import with_int8
 from tests.unit.native.library.artifacts import coded, saved
-from tests.unit.runtime.decoders import ENCODER_DECODERS, T5S, decoder, twin
+from tests.unit.runtime.decoders import ENCODER_DECODERS, T5S, decoder
 from tests.unit.runtime.pruned_models import needs_int8
 from tests.unit.serving.writers import END, byte_tokenizer
 from tokenizers import processors
@@ -23,7 +24,7 @@ from tokenizers import processors
 from mvprune import infer, load
 from mvprune.artifact import ArtifactError, read_manifest
 from mvprune.data.textfiles import DataError
-from mvprune.runtime import kernel, optimize
+from mvprune.runtime import kernel
 from mvprune.serving.engine import native_engine
 from mvprune.serving.writing import PromptRefused, Wanted
 from mvprune_core.prediction import Predictor
@@ -123,11 +124,8 @@ def test_a_vocabulary_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["BartForConditionalGeneration", "T5ForConditionalGeneration"])
 def test_activations_in_int8(name: str, tmp_path: Path) -> None:
     folder = artifact(tmp_path / "out", name, int8=True)
-    with infer.load(folder) as opened:
-        assert opened.activations == "int8"
     # Rounding makes much of little, so the first tokens only.
-    wanted = generated(optimize(twin(load(folder)), backend="kernel", activations="int8"), new=6)
-    assert tokens_of(folder, max_new_tokens=6) == wanted
+    assert tokens_of(folder, max_new_tokens=6) == generated(with_int8(folder), new=6)
 
 
 @pytest.mark.parametrize(

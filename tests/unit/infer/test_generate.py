@@ -13,15 +13,16 @@ import pytest
 import torch
 from tests.sparse_artifacts import seal
 from tests.tiers import first_fast
+from tests.unit.infer.conftest import with_int8
 from tests.unit.native.library.artifacts import coded, saved
-from tests.unit.runtime.decoders import DECODERS, decoder, twin
+from tests.unit.runtime.decoders import DECODERS, decoder
 from tests.unit.runtime.pruned_models import needs_int8
 from tests.unit.serving.writers import byte_tokenizer, write_decoder
 
 from mvprune import infer, load
 from mvprune.artifact import ArtifactError, read_manifest
 from mvprune.data.textfiles import DataError
-from mvprune.runtime import kernel, optimize
+from mvprune.runtime import kernel
 from mvprune.serving.writing import Wanted
 from mvprune_core.prediction import Predictor
 
@@ -63,11 +64,8 @@ def test_the_tokens_are_those_of_the_dense_model(name: str, tmp_path: Path) -> N
 def test_activations_in_int8(name: str, tmp_path: Path) -> None:
     model = model_of(name)
     folder = saved(tmp_path / "out", model, density=0.2, int8=True, tokenizer=byte_tokenizer())
-    with infer.load(folder) as opened:
-        assert opened.activations == "int8"
     # Rounding makes much of little, so the first tokens only.
-    wanted = generated(optimize(twin(load(folder)), backend="kernel", activations="int8"), new=6)
-    assert tokens_of(folder, max_new_tokens=6) == wanted
+    assert tokens_of(folder, max_new_tokens=6) == generated(with_int8(folder), new=6)
 
 
 @pytest.mark.parametrize(
