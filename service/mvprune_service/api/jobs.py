@@ -19,8 +19,7 @@ from mvprune_service.api.access.errors import (
     wrong_state,
 )
 from mvprune_service.api.access.principal import current_principal
-from mvprune_service.api.checks.names import MAX_LABELS
-from mvprune_service.api.checks.updates import read_change
+from mvprune_service.api.checks.names import MAX_LABELS, read_change
 from mvprune_service.api.feeds import UNREAD, Feed, Feeds
 from mvprune_service.api.job_logs import JobLogs
 from mvprune_service.api.log_reader import LogReader

@@ -1,4 +1,4 @@
-"""What people call a job: its name and its labels."""
+"""What people call a job and write about it: its name, its labels, changes of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from mvprune.common.identifiers import LABEL_KEY, LABEL_KEY_RULE
 from mvprune.spec.annotations import annotation
 from mvprune.v1 import job_pb2
-from mvprune_service.api.access.errors import Violation, bad
+from mvprune_service.api.access.errors import Violation, bad, invalid
+from mvprune_service.db.updates import Change
 
 _LABELS = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["labels"])
 _NAME = annotation(job_pb2.Job.DESCRIPTOR.fields_by_name["display_name"])
@@ -29,3 +30,19 @@ def check_labels(field: str, labels: Mapping[str, str]) -> Iterator[Violation]:
             yield bad(field, key, f"keys of {LABEL_KEY_RULE}")
         if len(value) > _LABELS.max_length:
             yield bad(f"{field}.{key[:63]}", len(value), f"at most {_LABELS.max_length} characters")
+
+
+def read_change(request: job_pb2.UpdateJobRequest) -> Change:
+    """The change that a request asks for. Raises ApiError."""
+    violations = [*check_name("display_name", request.display_name), *check_labels("set_labels", request.set_labels)]
+    for key in sorted(set(request.set_labels) & set(request.remove_labels)):
+        violations.append(Violation("remove_labels", f"must have other keys than set_labels, got {key!r}"))
+    if violations:
+        raise invalid(*violations)
+    return Change(
+        display_name=request.display_name if request.HasField("display_name") else None,
+        set_labels=dict(request.set_labels),
+        remove_labels=frozenset(request.remove_labels),
+        note=request.note if request.HasField("note") else None,
+        comment=request.comment,
+    )
