@@ -107,7 +107,7 @@ def render() -> str:
     """The page."""
     package = griffe.load("mvprune", search_paths=[ROOT / "client"], docstring_parser=griffe.Parser.google)
     lines = ["# API reference", "", f"Generated from the docstrings by `{COMMAND}`. Contents: "]
-    lines[-1] += ", ".join(f"[{section.title}](#{_anchor(section.title)})" for section in SECTIONS) + "."
+    lines[-1] += ", ".join(f"[{one.title}](#{one.title.lower().replace(' ', '-')})" for one in SECTIONS) + "."
     for section in SECTIONS:
         lines += ["", f"## {section.title}", "", *_section(package, section)]
     return "\n".join(lines).rstrip() + "\n"
@@ -258,10 +258,6 @@ def _text(found: griffe.Object) -> str:
 
 def _line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _anchor(title: str) -> str:
-    return title.lower().replace(" ", "-")
 
 
 def main(arguments: list[str]) -> int:

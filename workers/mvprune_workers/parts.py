@@ -109,7 +109,8 @@ def start(number: int, part: Part, job: str, folders: Folders, reports: Reports)
             options = {**part.options, "--rank": str(first)}
             result = actor.run.remote(options, part.threads, job, address, settings)
             threading.Thread(target=_watch, args=(result, first, reports), name=f"part-{index}", daemon=True).start()
-        nodes = {ray.get_runtime_context().get_node_id(), *_nodes_of(group)}
+        table: Any = placement_group_table(group)
+        nodes = {ray.get_runtime_context().get_node_id(), *table["bundles_to_node_id"].values()}
         threading.Thread(target=_watch_notices, args=(nodes,), name="notices", daemon=True).start()
     except (RayError, ConnectionError) as error:
         raise PartLost(f"a part did not start: {_first_line(error)}") from error
@@ -216,11 +217,6 @@ def _watch(result: Any, first: int, reports: Reports) -> None:
     for event in events:
         reports.emit(event)
     end_with(first, code, reports.on_failure)
-
-
-def _nodes_of(group: Any) -> list[str]:
-    table: Any = placement_group_table(group)
-    return list(table["bundles_to_node_id"].values())
 
 
 def _watch_notices(nodes: Collection[str]) -> None:

@@ -91,7 +91,7 @@ def densities(layers: Sequence[LayerCount]) -> dict[str, float]:
 
 
 def _compared(name: str, manifest: Manifest, first: Manifest) -> Compared:
-    counts = manifest.accounting
+    counts, others = manifest.accounting, first.metrics if manifest.dataset.name == first.dataset.name else {}
     return Compared(
         name=name,
         digest=manifest.digest,
@@ -100,7 +100,7 @@ def _compared(name: str, manifest: Manifest, first: Manifest) -> Compared:
         density=counts.density,
         kept_weights=counts.kept_weights,
         metrics=manifest.metrics,
-        differences=_above(manifest.metrics, first.metrics) if manifest.dataset.name == first.dataset.name else {},
+        differences={name: value - others[name] for name, value in manifest.metrics.items() if name in others},
         bytes=manifest.total_bytes,
         dense_bytes=counts.dense_bytes,
         sparse_bytes=counts.sparse_bytes,
@@ -119,10 +119,6 @@ def _note(name: str, manifest: Manifest, first_name: str, first: Manifest) -> st
     if manifest.dataset.fingerprint != first.dataset.fingerprint:
         return f"{name} was trained or evaluated on other data than {first_name}: metrics may differ because of it"
     return ""
-
-
-def _above(metrics: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
-    return {name: value - others[name] for name, value in metrics.items() if name in others}
 
 
 def _differing(specs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:

@@ -185,7 +185,7 @@ class Unpacked:
         """
         if self.kind is None or self.layout in SPARSE_LAYOUTS or len(self.shape) != 2:
             raise ArtifactError("a tensor must be a matrix of floats that is stored by rows")
-        stored, columns = self._stored_rows(), self.shape[1]
+        stored, columns = self.shape[0] if self.positions is None else len(self.positions), self.shape[1]
         numbers = self.numbers.reshape(stored, columns)
         by_row = (stored, -(-columns // GROUP)) if self.kind is Values.INT4 else (stored,)
         scales = None if self.scales is None else self.scales.reshape(by_row)
@@ -206,9 +206,6 @@ class Unpacked:
         placed = np.zeros((len(array), *factors.shape[1:]), np.float32)
         placed[self.positions] = factors
         return array, placed
-
-    def _stored_rows(self) -> int:
-        return self.shape[0] if self.positions is None else len(self.positions)
 
     def _decoded(self) -> Array:
         if self.kind is None:

@@ -94,7 +94,7 @@ class UploadCalls:
         data = [one for one in data_of(options) if one.local] if is_whole else []
         contents, notes = await self._read(found, data, report)
         request = build(visit_all(options, refer))
-        used = {one: places for one, places in found.items() if not all(_is_excluded(field) for _, field in places)}
+        used = {one: places for one, places in found.items() if not all(at.startswith(_EXCLUDED) for _, at in places)}
         sending = [_Sending(contents[one], _parameters(places), report) for one, places in used.items()]
         only_checks = getattr(request, "validate_only", False)
         answer = None
@@ -337,7 +337,3 @@ def _request(project: str, content: Content, *, validate_only: bool) -> upload_p
 
 def _parameters(places: _Places) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parameter for parameter, _ in places if parameter))
-
-
-def _is_excluded(field: str) -> bool:
-    return field.startswith(_EXCLUDED)

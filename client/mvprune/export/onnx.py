@@ -49,7 +49,8 @@ def write(
         outputs = list(graphs.run(graph.model, graph.example))
         with refusing(model, "torch cannot export it"):
             trace(graph.model, graph.example, outputs, folder / graph.file, graph.sizes)
-    (folder / CONFIG_FILE).write_text(json.dumps(_plain_config(model), indent=2) + "\n")
+    config = json.loads(model.config.to_json_string(use_diff=True))
+    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
     on_progress("checking it with onnxruntime")
     difference = graphs.check(folder)
     if quantize is None:
@@ -74,8 +75,3 @@ def _round(model: Any, path: Path) -> int:
         round_to_int8(fp32, path)
     fp32.unlink()
     return sum(node.op_type == "MatMulInteger" for node in onnx.load(path).graph.node)
-
-
-def _plain_config(model: Any) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=True))
-    return config

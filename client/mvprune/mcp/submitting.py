@@ -68,18 +68,16 @@ def path_check(rights: Rights) -> Visit:
 
     def check(name: str, value: Any, field: str) -> Any:
         found = local(name, value)
-        if found is not None and not _is_below(found.path, rights.files):
-            allowed = f"below {rights.files}" if rights.files else "a name, a hub id or server:/PATH"
-            more = "" if rights.files else "; `mvpctl mcp --files DIR` allows what is below DIR"
-            raise bad_field(name, f"must be {allowed}, got {value!s:.200}{more}")
+        if found is None:
+            return value
+        if not rights.files:
+            rule = f"must be a name, a hub id or server:/PATH, got {value!s:.200}"
+            raise bad_field(name, f"{rule}; `mvpctl mcp --files DIR` allows what is below DIR")
+        if not found.path.resolve().is_relative_to(rights.files.resolve()):  # through links too
+            raise bad_field(name, f"must be below {rights.files}, got {value!s:.200}")
         return value
 
     return check
-
-
-def _is_below(path: Path, root: Path | None) -> bool:
-    """Whether a path leads below a folder, through links too."""
-    return root is not None and path.resolve().is_relative_to(root.resolve())
 
 
 async def _send(call: Call, *, validate_only: bool) -> AsyncJob:

@@ -44,7 +44,9 @@ def register(
     except errors as error:
         if getattr(error, "error_code", "") != _EXISTS:
             raise
-    found = next((one for one in _versions(client, name) if one.tags.get(DIGEST_TAG) == manifest.digest), None)
+    quoted = name.replace("'", "''")
+    versions = client.search_model_versions(f"name = '{quoted}'")
+    found = next((one for one in versions if one.tags.get(DIGEST_TAG) == manifest.digest), None)
     if found is None:
         tags = {DIGEST_TAG: manifest.digest, "mvprune.density": f"{manifest.accounting.density:.6g}"}
         tags |= {"mvprune.gates": gates} if gates else {}
@@ -52,11 +54,6 @@ def register(
         found = client.create_model_version(name, source, run.info.run_id, tags=tags)
     client.set_registered_model_alias(name, alias, found.version)
     return str(found.version)
-
-
-def _versions(client: Any, name: str) -> list[Any]:
-    quoted = name.replace("'", "''")
-    return list(client.search_model_versions(f"name = '{quoted}'"))
 
 
 def _write_flavor(client: Any, run_id: str) -> None:

@@ -91,9 +91,10 @@ def push_to_hub(
         write_hub_folder(artifact, folder, dense=dense, base=base)
         _license(folder, license or _license_of_base(hub, api, manifest))
         files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-        old = [name for name in api.list_repo_files(repository, revision=head.commit_id) if _is_replaced(name)]
+        there = api.list_repo_files(repository, revision=head.commit_id)
         operations: list[Any] = [hub.CommitOperationAdd(name, folder / name) for name in files]
-        operations += [hub.CommitOperationDelete(name) for name in old if name not in files]
+        old = [name for name in there if name not in files and any(fnmatch(name, one) for one in _REPLACED)]
+        operations += map(hub.CommitOperationDelete, old)
         made = api.create_commit(
             repository,
             operations,
@@ -164,10 +165,6 @@ def _license(folder: Path, license: str) -> None:
             for one in manifest.files
         ]
         (folder / MANIFEST_FILE).write_bytes(replace(manifest, files=tuple(files)).to_json())
-
-
-def _is_replaced(path: str) -> bool:
-    return any(fnmatch(path, pattern) for pattern in _REPLACED)
 
 
 def _first_line(error: Exception) -> str:

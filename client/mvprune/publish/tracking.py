@@ -95,7 +95,8 @@ def push_to_mlflow(
     tags = _tags(artifact, manifest, job, labels or {})
     try:
         client = client_class(tracking_uri=tracking_uri)
-        experiment_id = _experiment(client, experiment)
+        known = client.get_experiment_by_name(experiment)
+        experiment_id = str(known.experiment_id if known is not None else client.create_experiment(experiment))
         run = _find_run(client, experiment_id, manifest.digest)
         new = run is None or run.info.status != "FINISHED"
         if run is None:
@@ -133,11 +134,6 @@ def _without_answer(error: Exception) -> bool:
     from requests.exceptions import Timeout
 
     return any(isinstance(each, (NoConnection, Timeout)) for each in (error, error.__context__))
-
-
-def _experiment(client: Any, name: str) -> str:
-    found = client.get_experiment_by_name(name)
-    return str(found.experiment_id if found is not None else client.create_experiment(name))
 
 
 def _find_run(client: Any, experiment_id: str, digest: str) -> Any:

@@ -117,7 +117,7 @@ def check_files(kind: Kind, files: Sequence[File]) -> None:
             raise InvalidReference(f"files of an upload must differ in more than upper and lower case, got two {shown}")
         taken.add(file.path.lower())
         if kind is Kind.MODEL and not is_sent(file.path):
-            raise InvalidReference(f"files of a model must be {_suffixes()}, got {shown}")
+            raise InvalidReference(f"files of a model must be {', '.join(sorted(MODEL_SUFFIXES))}, got {shown}")
         if not 0 <= file.size_bytes <= MAX_FILE_BYTES:
             raise InvalidReference(f"{shown} must have at most {MAX_FILE_BYTES:,} bytes, got {file.size_bytes:,}")
         if len(file.chunks) != len(file.sizes()) or not all(map(_DIGEST.fullmatch, file.chunks)):
@@ -233,7 +233,3 @@ def _parts(folder: Path) -> list[Path]:
     """The files of parts of a model, each in a folder of its own."""
     found = folder.glob("[0-9]*_*/config.json")
     return [path for path in found if _PART.fullmatch(path.relative_to(folder).as_posix())]
-
-
-def _suffixes() -> str:
-    return ", ".join(sorted(MODEL_SUFFIXES))

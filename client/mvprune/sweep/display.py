@@ -115,7 +115,7 @@ def front_grid(points: Sequence[SweepPoint]) -> Grid:
             *(_cell(name, group.cell.get(name, "")) for name in names),
             _mean(group, f"eval/{primary}"),
             _mean(group, f"delta/{primary}", "+") + _bounds(group, primary),
-            _mean_percent(group),
+            "" if (density := group.mean("density")) is None else percent(density),
             size(round(group.mean("bytes") or 0)),
             *(_time(group.mean(metric), unit) for metric, unit in speed.values()),
             str(len(group.outcomes)),
@@ -132,7 +132,7 @@ def point_grid(points: Sequence[SweepPoint]) -> Grid:
     primary = next((point.primary_metric for point in points if point.primary_metric), "")
     seeds = {
         one.number: len(group.outcomes)
-        for group in groups(map(outcome, _with_result(points)))
+        for group in groups(outcome(point) for point in points if point.accounting)
         for one in group.outcomes
     }
     above = ["above_constant"] * any("above_constant" in point.metrics for point in points)
@@ -179,10 +179,6 @@ def outcome(point: SweepPoint) -> Outcome:
     counted = point.accounting
     own = {"bytes": float(point.total_bytes), "density": counted.density} if counted else {}
     return Outcome(point.number, point.cell, {**point.metrics, **own})
-
-
-def _with_result(points: Sequence[SweepPoint]) -> list[SweepPoint]:
-    return [point for point in points if point.accounting]
 
 
 def _gates(sweep: SweepRecord) -> str:
@@ -237,8 +233,3 @@ def _mean(group: Group, metric: str, sign: str = "") -> str:
 def _bounds(group: Group, metric: str) -> str:
     best, *others = group.outcomes
     return "" if others else bounds_text(best.values, metric)
-
-
-def _mean_percent(group: Group) -> str:
-    mean = group.mean("density")
-    return "" if mean is None else percent(mean)

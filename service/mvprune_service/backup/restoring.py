@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 import mvprune_migrations
@@ -174,7 +173,8 @@ class _Restore:
     def run(self, file: Path, key: bytes) -> Restored:
         """Restores the snapshot in `file`."""
         settings, contents = self._settings, self._contents
-        _check_key(settings.key, key)
+        if settings.key.exists() and settings.key.read_bytes() != key:
+            raise CommandFailed(f"the key file {settings.key} must not exist, or be that of the backup; move it away")
         store = open_store(settings.store_url)
         look = _look(store, file)  # before the database is opened: then nothing is changed
         kept: list[Path | None] = [None]
@@ -183,7 +183,9 @@ class _Restore:
             there = {entry.key: entry for entry in store.list("") if is_content(entry.key)}
             newer = self._newer(there, file)
             copied, repaired = self._copy(store, there)
-            _write_key(settings.key, key)
+            if not settings.key.exists():
+                with open_private(settings.key, "xb") as private:
+                    private.write(key)
             rows = self._load(db, file, look)
             owns = not look.marks and not newer
             if owns:
@@ -239,16 +241,12 @@ class _Restore:
             self._progress("filling the database", done, total)
 
         with db.engine.begin() as conn:
-            _check_empty(conn)
+            if not snapshot.is_empty(conn):
+                raise CommandFailed("the database must be empty, but somebody has just written to it")
             rows = snapshot.load(file, conn, generation, on_rows)
             if opening.is_served(db):
                 raise CommandFailed("a server has started on the database: stop it first; the database is as it was")
         return rows
-
-
-def _check_empty(conn: Connection) -> None:
-    if not snapshot.is_empty(conn):
-        raise CommandFailed("the database must be empty, but somebody has just written to it")
 
 
 def _look(store: BlobStore, file: Path) -> Look:
@@ -268,15 +266,3 @@ def _is_whole(store: BlobStore, file: Stored) -> bool:
     except ArtifactCorrupt:
         return False
     return True
-
-
-def _check_key(path: Path, key: bytes) -> None:
-    if path.exists() and path.read_bytes() != key:
-        raise CommandFailed(f"the key file {path} must not exist, or be that of the backup; move it away")
-
-
-def _write_key(path: Path, key: bytes) -> None:
-    if path.exists():
-        return
-    with open_private(path, "xb") as file:
-        file.write(key)

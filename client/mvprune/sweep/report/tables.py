@@ -229,11 +229,12 @@ def cost(results: Results) -> Table:
     """Time, GPU hours, what was shared and reused."""
     spent, counts, sweep = results.sweep.cost, results.sweep.counts, results.sweep
     elapsed = (sweep.end_time - sweep.create_time).total_seconds() if sweep.end_time and sweep.create_time else None
+    of_it = "" if spent.baseline_runtime is None else f", {duration(spent.baseline_runtime)} of the compute time"
     rows = [
         ("elapsed", _known(duration, elapsed)),
         ("compute time of all attempts", _known(duration, spent.runtime)),
         ("GPU hours", f"{spent.gpu_hours:.2f}"),
-        ("shared dense baselines", f"{counts.baselines}{_of_it(spent.baseline_runtime)}"),
+        ("shared dense baselines", f"{counts.baselines}{of_it}"),
         ("saved at most by sharing them", _saved(spent.runtime, spent.saved_runtime)),
         ("results reused from earlier jobs", f"{counts.reused} of {counts.succeeded}"),
     ]
@@ -371,10 +372,6 @@ def _cost_text(text: Any, value: Stat | None) -> str:
 
 def _known(text: Callable[[Any], str], value: float | None) -> str:
     return "" if value is None else text(value)
-
-
-def _of_it(seconds: float | None) -> str:
-    return "" if seconds is None else f", {duration(seconds)} of the compute time"
 
 
 def _saved(spent: float | None, saved: float | None) -> str:

@@ -123,7 +123,7 @@ def _check_layers(
     if spec.structure and kind in LAYER_CLASSES:
         parts = list(parts_of(names, LAYER_CLASSES[kind]))
         if parts and (problem := problem_with_selection(structure, parts, found.names)):
-            yield Violation(f"job.spec.{_patterns(spec)}", problem)
+            yield Violation(f"job.spec.{'exclude' if spec.exclude else 'include'}", problem)
         elif not (in_sweep or spec.allow_density_miss):
             yield from _check_density(
                 spec, structure, model, [part for part in parts if part.layers[-1] in found.names]
@@ -169,7 +169,3 @@ def _counts(parts: Sequence[Part], model: Architecture, size: int) -> Counts:
     number = sum(model.shapes[part.layers[-1]][1] // size for part in parts)
     weights = sum(math.prod(model.shapes[layer]) for part in parts for layer in part.layers)
     return Counts(len(parts), number, weights // max(number, 1))
-
-
-def _patterns(spec: job_pb2.CompressionSpec) -> str:
-    return "exclude" if spec.exclude else "include"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -132,14 +132,11 @@ class Route:
         return re.compile(form + re.escape(self.template[at:]), re.DOTALL)
 
 
-def _routes() -> Iterator[Route]:
-    for service, templates in _BY_SERVICE.items():
-        for name, place in templates.items():
-            method, template = place.split(" ")
-            yield Route(f"/{service}/{name}", method, template)
-
-
-ROUTES = tuple(_routes())
+ROUTES = tuple(
+    Route(f"/{service}/{name}", *place.split(" "))
+    for service, templates in _BY_SERVICE.items()
+    for name, place in templates.items()
+)
 
 
 def find(method: str, path: str) -> tuple[Route, Mapping[str, str]] | set[str]:
