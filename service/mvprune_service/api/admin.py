@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
+from grpc.aio import ServicerContext as Context
 from sqlalchemy.exc import IntegrityError
 
 from mvprune.common.identifiers import ID_RULE
@@ -45,7 +46,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self._clock = clock
 
     async def CreateToken(
-        self, request: admin_pb2.CreateTokenRequest, context: grpc.aio.ServicerContext
+        self, request: admin_pb2.CreateTokenRequest, context: Context
     ) -> admin_pb2.CreateTokenResponse:
         name = ids.TokenName(_owner(request.parent), ids.new_token_id())
         if request.token.scope == admin_pb2.Token.SCOPE_UNSPECIFIED:
@@ -53,24 +54,20 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         expire_us = self._expire_us(request.ttl, _LONGEST_TTL_DAYS) if request.HasField("ttl") else None
         return await self._new_token(name, Scope(request.token.scope), request.token.display_name, expire_us)
 
-    async def ListTokens(
-        self, request: admin_pb2.ListTokensRequest, context: grpc.aio.ServicerContext
-    ) -> admin_pb2.ListTokensResponse:
+    async def ListTokens(self, request: admin_pb2.ListTokensRequest, context: Context) -> admin_pb2.ListTokensResponse:
         project, asked = _owner(request.parent), TOKEN_LIST.asked(request)
         rows = await self._db.read(tokens.page, project, asked.page)
         listed, token = asked.answer(rows, _token)
         return admin_pb2.ListTokensResponse(tokens=listed, next_page_token=token)
 
-    async def RevokeToken(
-        self, request: admin_pb2.RevokeTokenRequest, context: grpc.aio.ServicerContext
-    ) -> admin_pb2.Token:
+    async def RevokeToken(self, request: admin_pb2.RevokeTokenRequest, context: Context) -> admin_pb2.Token:
         name = parsed(ids.parse_token(request.name), request.name, "projects/PROJECT/tokens/TOKEN")
         row = await self._db.write(finding(name, tokens.revoke), name)
         self._authenticator.forget()
         return _token(row)
 
     async def CreateShare(
-        self, request: admin_pb2.CreateShareRequest, context: grpc.aio.ServicerContext
+        self, request: admin_pb2.CreateShareRequest, context: Context
     ) -> admin_pb2.CreateTokenResponse:
         rule = "projects/PROJECT/jobs/JOB or projects/PROJECT/sweeps/SWEEP"
         shared = ids.parse_job(request.name) or parsed(ids.parse_sweep(request.name), request.name, rule)
@@ -81,9 +78,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         name = ids.TokenName(shared.project, ids.new_token_id())
         return await self._new_token(name, Scope.READ, request.display_name, expire_us, request.name)
 
-    async def GetCaller(
-        self, request: admin_pb2.GetCallerRequest, context: grpc.aio.ServicerContext
-    ) -> admin_pb2.Caller:
+    async def GetCaller(self, request: admin_pb2.GetCallerRequest, context: Context) -> admin_pb2.Caller:
         caller = current_principal()
         return admin_pb2.Caller(
             id=caller.id,
@@ -93,9 +88,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             resource=caller.resource,
         )
 
-    async def GetProject(
-        self, request: admin_pb2.GetProjectRequest, context: grpc.aio.ServicerContext
-    ) -> admin_pb2.Project:
+    async def GetProject(self, request: admin_pb2.GetProjectRequest, context: Context) -> admin_pb2.Project:
         found, contents = await self._db.read(projects.described, parse_project(request.name))
         result = _project(found)
         result.jobs.update(contents.jobs)
@@ -105,7 +98,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         return result
 
     async def ListProjects(
-        self, request: admin_pb2.ListProjectsRequest, context: grpc.aio.ServicerContext
+        self, request: admin_pb2.ListProjectsRequest, context: Context
     ) -> admin_pb2.ListProjectsResponse:
         size = page_size(request.page_size)
         key: Any = read_token(request.page_token, str)
@@ -113,9 +106,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         described, token = make_page(found, size, _project, lambda one: (one.project,))
         return admin_pb2.ListProjectsResponse(projects=described, next_page_token=token)
 
-    async def UpdateProject(
-        self, request: admin_pb2.UpdateProjectRequest, context: grpc.aio.ServicerContext
-    ) -> admin_pb2.Project:
+    async def UpdateProject(self, request: admin_pb2.UpdateProjectRequest, context: Context) -> admin_pb2.Project:
         asked = request.project
         project = parse_project(asked.name, "project.name")
         wanted: dict[str, Any] = {field: getattr(asked, field) if asked.HasField(field) else None for field in _MOST}
@@ -129,7 +120,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             raise ApiError(grpc.StatusCode.ABORTED, "CONFLICT", message) from None
 
     async def ListAuditEntries(
-        self, request: admin_pb2.ListAuditEntriesRequest, context: grpc.aio.ServicerContext
+        self, request: admin_pb2.ListAuditEntriesRequest, context: Context
     ) -> admin_pb2.ListAuditEntriesResponse:
         project, asked = _owner(request.parent), AUDIT_LIST.asked(request)
         rows = await self._db.read(audit.page, None if project == EVERY_PROJECT else project, asked.page)
@@ -137,7 +128,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         return admin_pb2.ListAuditEntriesResponse(entries=listed, next_page_token=token)
 
     async def GetServerStatus(
-        self, request: admin_pb2.GetServerStatusRequest, context: grpc.aio.ServicerContext
+        self, request: admin_pb2.GetServerStatusRequest, context: Context
     ) -> admin_pb2.ServerStatus:
         return await self._status()
 

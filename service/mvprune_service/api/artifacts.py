@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import grpc
+from grpc.aio import ServicerContext as Context
 
 from mvprune.v1 import artifact_pb2, artifact_pb2_grpc
 from mvprune_service import ids
@@ -38,13 +39,11 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
         """Ends its threads. No call may follow."""
         self._threads.close()
 
-    async def GetArtifact(
-        self, request: artifact_pb2.GetArtifactRequest, context: grpc.aio.ServicerContext
-    ) -> artifact_pb2.Artifact:
+    async def GetArtifact(self, request: artifact_pb2.GetArtifactRequest, context: Context) -> artifact_pb2.Artifact:
         return mapping.artifact(await self._artifact(request.name))
 
     async def ListArtifacts(
-        self, request: artifact_pb2.ListArtifactsRequest, context: grpc.aio.ServicerContext
+        self, request: artifact_pb2.ListArtifactsRequest, context: Context
     ) -> artifact_pb2.ListArtifactsResponse:
         project, asked = parse_parent(request.parent), ARTIFACT_LIST.asked(request)
         rows = await self._db.read(records.page_of_artifacts, project, asked.page)
@@ -52,7 +51,7 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
         return artifact_pb2.ListArtifactsResponse(artifacts=artifacts, next_page_token=token)
 
     async def GenerateDownloadUrls(
-        self, request: artifact_pb2.GenerateDownloadUrlsRequest, context: grpc.aio.ServicerContext
+        self, request: artifact_pb2.GenerateDownloadUrlsRequest, context: Context
     ) -> artifact_pb2.GenerateDownloadUrlsResponse:
         row = await self._artifact(request.name)
         ttl = request.ttl.seconds if request.HasField("ttl") else _TTL
@@ -69,7 +68,7 @@ class ArtifactServicer(artifact_pb2_grpc.ArtifactServiceServicer):
         return response
 
     async def ReadFile(
-        self, request: artifact_pb2.ReadFileRequest, context: grpc.aio.ServicerContext
+        self, request: artifact_pb2.ReadFileRequest, context: Context
     ) -> AsyncIterator[artifact_pb2.ReadFileResponse]:
         key = _key(_keys(await self._artifact(request.name)), request.path)
         offset = request.offset

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import grpc
 from google.protobuf.message import Message
+from grpc.aio import ServicerContext as Context
 
 from mvprune.common.excerpts import hidden
 from mvprune.data.loading import find_task_files
@@ -39,18 +39,16 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         self._threads.close()
 
     async def ListModels(
-        self, request: catalog_pb2.ListModelsRequest, context: grpc.aio.ServicerContext
+        self, request: catalog_pb2.ListModelsRequest, context: Context
     ) -> catalog_pb2.ListModelsResponse:
         return await self._threads.run(self._list_models, request)
 
-    async def ListTasks(
-        self, request: catalog_pb2.ListTasksRequest, context: grpc.aio.ServicerContext
-    ) -> catalog_pb2.ListTasksResponse:
+    async def ListTasks(self, request: catalog_pb2.ListTasksRequest, context: Context) -> catalog_pb2.ListTasksResponse:
         tasks, token = await self._threads.run(_page, request, tuple(TASKS.values()), self._task)
         return catalog_pb2.ListTasksResponse(tasks=tasks, next_page_token=token)
 
     async def ListMethods(
-        self, request: catalog_pb2.ListMethodsRequest, context: grpc.aio.ServicerContext
+        self, request: catalog_pb2.ListMethodsRequest, context: Context
     ) -> catalog_pb2.ListMethodsResponse:
         methods, token = _page(request, tuple(METHODS.values()), method_entry)
         return catalog_pb2.ListMethodsResponse(methods=methods, next_page_token=token)

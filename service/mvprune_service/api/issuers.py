@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import grpc
+from grpc.aio import ServicerContext as Context
 from pydantic import ValidationError
 from sqlalchemy.exc import IntegrityError
 
@@ -50,9 +51,7 @@ class IssuerServicer(issuer_pb2_grpc.IssuerServiceServicer):
         self._fixed = {str(_fixed_name(one)): _of_file(one) for one in accepted.fixed}
         self._fixed_urls = {one.url: name for name, one in self._fixed.items()}
 
-    async def CreateIssuer(
-        self, request: issuer_pb2.CreateIssuerRequest, context: grpc.aio.ServicerContext
-    ) -> issuer_pb2.Issuer:
+    async def CreateIssuer(self, request: issuer_pb2.CreateIssuerRequest, context: Context) -> issuer_pb2.Issuer:
         given = request.issuer_id
         if given and (not ID_PATTERN.fullmatch(given) or given.startswith(_OF_FILE)):
             raise invalid(bad("issuer_id", given, f"{ID_RULE}, and not beginning with {_OF_FILE}"))
@@ -72,15 +71,13 @@ class IssuerServicer(issuer_pb2_grpc.IssuerServiceServicer):
         self._accepted.forget()
         return self._shown(row)
 
-    async def GetIssuer(
-        self, request: issuer_pb2.GetIssuerRequest, context: grpc.aio.ServicerContext
-    ) -> issuer_pb2.Issuer:
+    async def GetIssuer(self, request: issuer_pb2.GetIssuerRequest, context: Context) -> issuer_pb2.Issuer:
         if request.name in self._fixed:
             return self._fixed[request.name]
         return self._shown(await self._row(_parse(request.name)))
 
     async def ListIssuers(
-        self, request: issuer_pb2.ListIssuersRequest, context: grpc.aio.ServicerContext
+        self, request: issuer_pb2.ListIssuersRequest, context: Context
     ) -> issuer_pb2.ListIssuersResponse:
         size, key = page_size(request.page_size), read_token(request.page_token, str)
         rows = await self._db.read(issuers.all_issuers)
@@ -89,9 +86,7 @@ class IssuerServicer(issuer_pb2_grpc.IssuerServiceServicer):
         listed, token = make_page(after, size, everyone.__getitem__, lambda name: (name,))
         return issuer_pb2.ListIssuersResponse(issuers=listed, next_page_token=token)
 
-    async def UpdateIssuer(
-        self, request: issuer_pb2.UpdateIssuerRequest, context: grpc.aio.ServicerContext
-    ) -> issuer_pb2.Issuer:
+    async def UpdateIssuer(self, request: issuer_pb2.UpdateIssuerRequest, context: Context) -> issuer_pb2.Issuer:
         name, fields = self._changeable(request.name), tuple(request.update_mask.paths)
         if not fields or set(fields) - set(_CHANGEABLE):
             raise invalid(bad("update_mask", ", ".join(fields) or "none", f"some of {', '.join(_CHANGEABLE)}"))
@@ -111,7 +106,7 @@ class IssuerServicer(issuer_pb2_grpc.IssuerServiceServicer):
         return self._shown(row)
 
     async def DeleteIssuer(
-        self, request: issuer_pb2.DeleteIssuerRequest, context: grpc.aio.ServicerContext
+        self, request: issuer_pb2.DeleteIssuerRequest, context: Context
     ) -> issuer_pb2.DeleteIssuerResponse:
         name = self._changeable(request.name)
         try:

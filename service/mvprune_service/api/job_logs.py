@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc
+from grpc.aio import ServicerContext as Context
 
 from mvprune.v1 import job_pb2
 from mvprune_service import ids
@@ -37,7 +37,7 @@ class JobLogs:
     _logs: LogReader
 
     async def FollowLogs(
-        self, request: job_pb2.FollowLogsRequest, context: grpc.aio.ServicerContext
+        self, request: job_pb2.FollowLogsRequest, context: Context
     ) -> AsyncIterator[job_pb2.FollowLogsResponse]:
         name, offset, lines = _attempt(request.attempt), request.offset, request.tail_lines
         if offset < 0:
@@ -71,9 +71,7 @@ class JobLogs:
                     return
                 await wait_for_change(changed, _RECHECK_SECONDS)
 
-    async def SearchLogs(
-        self, request: job_pb2.SearchLogsRequest, context: grpc.aio.ServicerContext
-    ) -> job_pb2.SearchLogsResponse:
+    async def SearchLogs(self, request: job_pb2.SearchLogsRequest, context: Context) -> job_pb2.SearchLogsResponse:
         name, size = _attempt(request.attempt), page_size(request.page_size)
         if len(request.query) > _QUERY:
             raise invalid(bad("query", len(request.query), f"at most {_QUERY} characters"))

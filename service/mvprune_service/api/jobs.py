@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Callable
 
-import grpc
+from grpc.aio import ServicerContext as Context
 
 from mvprune.common import tracing
 from mvprune.v1 import job_pb2, job_pb2_grpc
@@ -55,16 +55,14 @@ class JobServicer(JobLogs, job_pb2_grpc.JobServiceServicer):
         self._submissions = submissions
         self._logs = logs
 
-    async def CreateJob(self, request: job_pb2.CreateJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
+    async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.Job:
         with tracing.span("submit", traces.of_call(context)) as traceparent:
             return await self._submissions.create(request, traceparent)
 
-    async def GetJob(self, request: job_pb2.GetJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
+    async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.Job:
         return mapping.job(await self._job(parse_job(request.name)))
 
-    async def ListJobs(
-        self, request: job_pb2.ListJobsRequest, context: grpc.aio.ServicerContext
-    ) -> job_pb2.ListJobsResponse:
+    async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
         project, size = parse_parent(request.parent), page_size(request.page_size)
         wanted, order = parse_filter(request.filter), parse_order(request.order_by)
         query = hashlib.sha256(f"{request.filter}\n{request.order_by}".encode()).hexdigest()[:16]
@@ -74,7 +72,7 @@ class JobServicer(JobLogs, job_pb2_grpc.JobServiceServicer):
         return job_pb2.ListJobsResponse(jobs=jobs, next_page_token=token)
 
     async def WatchJob(
-        self, request: job_pb2.WatchJobRequest, context: grpc.aio.ServicerContext
+        self, request: job_pb2.WatchJobRequest, context: Context
     ) -> AsyncIterator[job_pb2.WatchJobResponse]:
         name, after = parse_job(request.name), request.after_sequence
         if after < 0:
@@ -104,23 +102,23 @@ class JobServicer(JobLogs, job_pb2_grpc.JobServiceServicer):
         return feed.page([mapping.event(row) for row in rows], after)
 
     async def WatchJobs(
-        self, request: job_pb2.WatchJobsRequest, context: grpc.aio.ServicerContext
+        self, request: job_pb2.WatchJobsRequest, context: Context
     ) -> AsyncIterator[job_pb2.WatchJobsResponse]:
         project, wanted = parse_parent(request.parent), parse_filter(request.filter)
         async for response in ProjectFeed(self._db, self._changes, project, wanted).responses():
             yield response
 
-    async def GetQueue(self, request: job_pb2.GetQueueRequest, context: grpc.aio.ServicerContext) -> job_pb2.Queue:
+    async def GetQueue(self, request: job_pb2.GetQueueRequest, context: Context) -> job_pb2.Queue:
         return await queue_page(self._db, self._submissions.capacity, request)
 
-    async def UpdateJob(self, request: job_pb2.UpdateJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
+    async def UpdateJob(self, request: job_pb2.UpdateJobRequest, context: Context) -> job_pb2.Job:
         change, actor = read_change(request), current_principal().id
         return await self._change(
             request.name,
             lambda tx, job: updates.update(tx, job, change, most_labels=MAX_LABELS, actor=actor, etag=request.etag),
         )
 
-    async def CancelJob(self, request: job_pb2.CancelJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
+    async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.Job:
         grace_us = request.grace.ToMicroseconds() if request.HasField("grace") else _DEFAULT_GRACE_US
         if not 0 <= grace_us <= _LONGEST_GRACE_US:
             raise invalid(Violation("grace", f"must be 0 s to 1 h, got {grace_us / SECOND:g} s"))
@@ -132,7 +130,7 @@ class JobServicer(JobLogs, job_pb2_grpc.JobServiceServicer):
             ),
         )
 
-    async def RetryJob(self, request: job_pb2.RetryJobRequest, context: grpc.aio.ServicerContext) -> job_pb2.Job:
+    async def RetryJob(self, request: job_pb2.RetryJobRequest, context: Context) -> job_pb2.Job:
         actor, note = current_principal().id, ""
 
         def work(tx: Tx, job: JobRow) -> JobRow:
@@ -146,9 +144,7 @@ class JobServicer(JobLogs, job_pb2_grpc.JobServiceServicer):
         answer.notes.extend([note] if note else [])
         return answer
 
-    async def DeleteJob(
-        self, request: job_pb2.DeleteJobRequest, context: grpc.aio.ServicerContext
-    ) -> job_pb2.DeleteJobResponse:
+    async def DeleteJob(self, request: job_pb2.DeleteJobRequest, context: Context) -> job_pb2.DeleteJobResponse:
         name = parse_job(request.name)
 
         def work(tx: Tx) -> None:
@@ -167,7 +163,7 @@ class JobServicer(JobLogs, job_pb2_grpc.JobServiceServicer):
         return job_pb2.DeleteJobResponse()
 
     async def ListJobEvents(
-        self, request: job_pb2.ListJobEventsRequest, context: grpc.aio.ServicerContext
+        self, request: job_pb2.ListJobEventsRequest, context: Context
     ) -> job_pb2.ListJobEventsResponse:
         job, size = await self._job(parse_job(request.parent, "parent")), page_size(request.page_size)
         after = read_number(request.page_token)
@@ -176,7 +172,7 @@ class JobServicer(JobLogs, job_pb2_grpc.JobServiceServicer):
         return job_pb2.ListJobEventsResponse(events=events, next_page_token=token)
 
     async def ListAttempts(
-        self, request: job_pb2.ListAttemptsRequest, context: grpc.aio.ServicerContext
+        self, request: job_pb2.ListAttemptsRequest, context: Context
     ) -> job_pb2.ListAttemptsResponse:
         name, size = parse_job(request.parent, "parent"), page_size(request.page_size)
         job, after = await self._job(name), read_number(request.page_token)
@@ -184,9 +180,7 @@ class JobServicer(JobLogs, job_pb2_grpc.JobServiceServicer):
         attempts, token = make_page(rows, size, lambda row: mapping.attempt(row, name), lambda row: (row.number,))
         return job_pb2.ListAttemptsResponse(attempts=attempts, next_page_token=token)
 
-    async def ListMetrics(
-        self, request: job_pb2.ListMetricsRequest, context: grpc.aio.ServicerContext
-    ) -> job_pb2.ListMetricsResponse:
+    async def ListMetrics(self, request: job_pb2.ListMetricsRequest, context: Context) -> job_pb2.ListMetricsResponse:
         name, size = parse_job(request.parent, "parent"), page_size(request.page_size)
         wanted, after = _wanted(request), read_number(request.page_token)
         job = await self._job(name)

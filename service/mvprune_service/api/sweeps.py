@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
-import grpc
+from grpc.aio import ServicerContext as Context
 
 from mvprune.v1 import sweep_pb2, sweep_pb2_grpc
 from mvprune_service import ids
@@ -46,17 +46,13 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
         self._changes = changes
         self._creation = creation
 
-    async def CreateSweep(
-        self, request: sweep_pb2.CreateSweepRequest, context: grpc.aio.ServicerContext
-    ) -> sweep_pb2.Sweep:
+    async def CreateSweep(self, request: sweep_pb2.CreateSweepRequest, context: Context) -> sweep_pb2.Sweep:
         return await self._creation.create(request)
 
-    async def GetSweep(self, request: sweep_pb2.GetSweepRequest, context: grpc.aio.ServicerContext) -> sweep_pb2.Sweep:
+    async def GetSweep(self, request: sweep_pb2.GetSweepRequest, context: Context) -> sweep_pb2.Sweep:
         return await self._creation.shown(await self._sweep(parse_sweep(request.name)))
 
-    async def ListSweeps(
-        self, request: sweep_pb2.ListSweepsRequest, context: grpc.aio.ServicerContext
-    ) -> sweep_pb2.ListSweepsResponse:
+    async def ListSweeps(self, request: sweep_pb2.ListSweepsRequest, context: Context) -> sweep_pb2.ListSweepsResponse:
         project, asked = parse_parent(request.parent), SWEEP_LIST.asked(request)
         rows = await self._db.read(sweep_records.page_of_sweeps, project, asked.page)
         shown = {row.uid: await self._creation.shown(row) for row in rows}
@@ -64,7 +60,7 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
         return sweep_pb2.ListSweepsResponse(sweeps=found, next_page_token=token)
 
     async def WatchSweep(
-        self, request: sweep_pb2.WatchSweepRequest, context: grpc.aio.ServicerContext
+        self, request: sweep_pb2.WatchSweepRequest, context: Context
     ) -> AsyncIterator[sweep_pb2.WatchSweepResponse]:
         name = parse_sweep(request.name)
         sent: sweep_pb2.Sweep | None = None
@@ -81,7 +77,7 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
                 await wait_for_change(changed, _RECHECK_SECONDS)
 
     async def ListSweepPoints(
-        self, request: sweep_pb2.ListSweepPointsRequest, context: grpc.aio.ServicerContext
+        self, request: sweep_pb2.ListSweepPointsRequest, context: Context
     ) -> sweep_pb2.ListSweepPointsResponse:
         sweep, size = await self._sweep(parse_sweep(request.parent, "parent")), page_size(request.page_size)
         after, only = read_number(request.page_token), list(request.numbers) or None
@@ -94,7 +90,7 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
         return sweep_pb2.ListSweepPointsResponse(points=points, next_page_token=token)
 
     async def ListSweepEvents(
-        self, request: sweep_pb2.ListSweepEventsRequest, context: grpc.aio.ServicerContext
+        self, request: sweep_pb2.ListSweepEventsRequest, context: Context
     ) -> sweep_pb2.ListSweepEventsResponse:
         sweep, size = await self._sweep(parse_sweep(request.parent, "parent")), page_size(request.page_size)
         after = read_number(request.page_token)
@@ -102,34 +98,22 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
         events, token = make_page(rows, size, sweep_mapping.event, lambda row: (row.sequence,))
         return sweep_pb2.ListSweepEventsResponse(events=events, next_page_token=token)
 
-    async def CancelSweep(
-        self, request: sweep_pb2.CancelSweepRequest, context: grpc.aio.ServicerContext
-    ) -> sweep_pb2.Sweep:
+    async def CancelSweep(self, request: sweep_pb2.CancelSweepRequest, context: Context) -> sweep_pb2.Sweep:
         return await self._command(request, partial(sweeps.cancel, reason=request.reason))
 
-    async def PauseSweep(
-        self, request: sweep_pb2.PauseSweepRequest, context: grpc.aio.ServicerContext
-    ) -> sweep_pb2.Sweep:
+    async def PauseSweep(self, request: sweep_pb2.PauseSweepRequest, context: Context) -> sweep_pb2.Sweep:
         return await self._command(request, sweeps.pause)
 
-    async def ResumeSweep(
-        self, request: sweep_pb2.ResumeSweepRequest, context: grpc.aio.ServicerContext
-    ) -> sweep_pb2.Sweep:
+    async def ResumeSweep(self, request: sweep_pb2.ResumeSweepRequest, context: Context) -> sweep_pb2.Sweep:
         return await self._command(request, sweeps.resume)
 
-    async def RetrySweep(
-        self, request: sweep_pb2.RetrySweepRequest, context: grpc.aio.ServicerContext
-    ) -> sweep_pb2.Sweep:
+    async def RetrySweep(self, request: sweep_pb2.RetrySweepRequest, context: Context) -> sweep_pb2.Sweep:
         return await self._command(request, sweeps.retry)
 
-    async def ExtendSweep(
-        self, request: sweep_pb2.ExtendSweepRequest, context: grpc.aio.ServicerContext
-    ) -> sweep_pb2.Sweep:
+    async def ExtendSweep(self, request: sweep_pb2.ExtendSweepRequest, context: Context) -> sweep_pb2.Sweep:
         return await self._answer(parse_sweep(request.name), self._creation.extend(request))
 
-    async def UpdateSweepPolicy(
-        self, request: sweep_pb2.UpdateSweepPolicyRequest, context: grpc.aio.ServicerContext
-    ) -> sweep_pb2.Sweep:
+    async def UpdateSweepPolicy(self, request: sweep_pb2.UpdateSweepPolicyRequest, context: Context) -> sweep_pb2.Sweep:
         actor, given = current_principal().id, request.policy
         known = sweep_pb2.SweepPolicy.DESCRIPTOR.fields_by_name
         names = list(request.update_mask.paths) or [field.name for field, _ in given.ListFields()]
@@ -152,7 +136,7 @@ class SweepServicer(sweep_pb2_grpc.SweepServiceServicer):
         return await self._change(request.name, work)
 
     async def DeleteSweep(
-        self, request: sweep_pb2.DeleteSweepRequest, context: grpc.aio.ServicerContext
+        self, request: sweep_pb2.DeleteSweepRequest, context: Context
     ) -> sweep_pb2.DeleteSweepResponse:
         name = parse_sweep(request.name)
 

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 import grpc
+from grpc.aio import ServicerContext as Context
 
 from mvprune.sources import uploads as sent
 from mvprune.sources.references import InvalidReference
@@ -77,9 +78,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         """Ends its threads. No call may follow."""
         self._threads.close()
 
-    async def CreateUpload(
-        self, request: upload_pb2.CreateUploadRequest, context: grpc.aio.ServicerContext
-    ) -> upload_pb2.Upload:
+    async def CreateUpload(self, request: upload_pb2.CreateUploadRequest, context: Context) -> upload_pb2.Upload:
         project = parse_parent(request.parent)
         try:
             new = await self._threads.run(_new_upload, project, request.upload, current_principal().id)
@@ -96,14 +95,12 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
             await self._ownership.cover()
         return shown
 
-    async def GetUpload(
-        self, request: upload_pb2.GetUploadRequest, context: grpc.aio.ServicerContext
-    ) -> upload_pb2.Upload:
+    async def GetUpload(self, request: upload_pb2.GetUploadRequest, context: Context) -> upload_pb2.Upload:
         name = parse_upload(request.name)
         return await self._shown(existing(await self._db.read(uploads.upload_named, name), name))
 
     async def ListUploads(
-        self, request: upload_pb2.ListUploadsRequest, context: grpc.aio.ServicerContext
+        self, request: upload_pb2.ListUploadsRequest, context: Context
     ) -> upload_pb2.ListUploadsResponse:
         project, asked = parse_parent(request.parent), UPLOAD_LIST.asked(request)
         rows = await self._db.read(uploads.page_of_uploads, project, asked.page)
@@ -111,7 +108,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         return upload_pb2.ListUploadsResponse(uploads=listed, next_page_token=token)
 
     async def DeleteUpload(
-        self, request: upload_pb2.DeleteUploadRequest, context: grpc.aio.ServicerContext
+        self, request: upload_pb2.DeleteUploadRequest, context: Context
     ) -> upload_pb2.DeleteUploadResponse:
         name = parse_upload(request.name)
         try:
@@ -121,7 +118,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         return upload_pb2.DeleteUploadResponse()
 
     async def GenerateChunkUrls(
-        self, request: upload_pb2.GenerateChunkUrlsRequest, context: grpc.aio.ServicerContext
+        self, request: upload_pb2.GenerateChunkUrlsRequest, context: Context
     ) -> upload_pb2.GenerateChunkUrlsResponse:
         chunks = await self._chunks(request.name, request.chunks, _URLS)
         response = upload_pb2.GenerateChunkUrlsResponse()
@@ -137,7 +134,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         return response
 
     async def CommitChunks(
-        self, request: upload_pb2.CommitChunksRequest, context: grpc.aio.ServicerContext
+        self, request: upload_pb2.CommitChunksRequest, context: Context
     ) -> upload_pb2.CommitChunksResponse:
         name = parse_upload(request.name)
         chunks = await self._chunks(request.name, request.chunks, _COMMITS)
@@ -149,7 +146,7 @@ class UploadServicer(upload_pb2_grpc.UploadServiceServicer):
         return upload_pb2.CommitChunksResponse(rejected=[chunk.sha256 for chunk in waiting if chunk not in right])
 
     async def PutChunk(
-        self, requests: AsyncIterator[upload_pb2.PutChunkRequest], context: grpc.aio.ServicerContext
+        self, requests: AsyncIterator[upload_pb2.PutChunkRequest], context: Context
     ) -> upload_pb2.PutChunkResponse:
         first = await anext(requests)
         (chunk,) = await self._chunks(first.name, [first.chunk], 1, "chunk")

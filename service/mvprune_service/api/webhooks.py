@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+from grpc.aio import ServicerContext as Context
 from sqlalchemy.exc import IntegrityError
 
 from mvprune.common.identifiers import ID_PATTERN, ID_RULE
@@ -48,7 +49,7 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
         self._clock = clock
 
     async def CreateWebhook(
-        self, request: webhook_pb2.CreateWebhookRequest, context: grpc.aio.ServicerContext
+        self, request: webhook_pb2.CreateWebhookRequest, context: Context
     ) -> webhook_pb2.CreateWebhookResponse:
         project = parse_parent(request.parent)
         if request.webhook_id and not ID_PATTERN.fullmatch(request.webhook_id):
@@ -64,13 +65,11 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", message) from None
         return webhook_pb2.CreateWebhookResponse(webhook=_webhook(row, 0), secret=self._courier.secret(row))
 
-    async def GetWebhook(
-        self, request: webhook_pb2.GetWebhookRequest, context: grpc.aio.ServicerContext
-    ) -> webhook_pb2.Webhook:
+    async def GetWebhook(self, request: webhook_pb2.GetWebhookRequest, context: Context) -> webhook_pb2.Webhook:
         return await self._shown(await self._row(parse_webhook(request.name)))
 
     async def ListWebhooks(
-        self, request: webhook_pb2.ListWebhooksRequest, context: grpc.aio.ServicerContext
+        self, request: webhook_pb2.ListWebhooksRequest, context: Context
     ) -> webhook_pb2.ListWebhooksResponse:
         project, size = parse_parent(request.parent), page_size(request.page_size)
         key: Any = read_token(request.page_token, int, str)
@@ -81,9 +80,7 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
         )
         return webhook_pb2.ListWebhooksResponse(webhooks=listed, next_page_token=token)
 
-    async def UpdateWebhook(
-        self, request: webhook_pb2.UpdateWebhookRequest, context: grpc.aio.ServicerContext
-    ) -> webhook_pb2.Webhook:
+    async def UpdateWebhook(self, request: webhook_pb2.UpdateWebhookRequest, context: Context) -> webhook_pb2.Webhook:
         name, fields = parse_webhook(request.name), tuple(request.update_mask.paths)
         if not fields or set(fields) - set(_CHANGEABLE):
             given = ", ".join(fields) or "none"
@@ -96,7 +93,7 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
         return await self._shown(row)
 
     async def DeleteWebhook(
-        self, request: webhook_pb2.DeleteWebhookRequest, context: grpc.aio.ServicerContext
+        self, request: webhook_pb2.DeleteWebhookRequest, context: Context
     ) -> webhook_pb2.DeleteWebhookResponse:
         name = parse_webhook(request.name)
         try:
@@ -106,7 +103,7 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
         return webhook_pb2.DeleteWebhookResponse()
 
     async def TestWebhook(
-        self, request: webhook_pb2.TestWebhookRequest, context: grpc.aio.ServicerContext
+        self, request: webhook_pb2.TestWebhookRequest, context: Context
     ) -> webhook_pb2.WebhookDelivery:
         row = await self._row(parse_webhook(request.name))
         now = self._clock()
@@ -125,7 +122,7 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
         )
 
     async def RotateWebhookSecret(
-        self, request: webhook_pb2.RotateWebhookSecretRequest, context: grpc.aio.ServicerContext
+        self, request: webhook_pb2.RotateWebhookSecretRequest, context: Context
     ) -> webhook_pb2.RotateWebhookSecretResponse:
         name, seconds = parse_webhook(request.name), float(_OLD_SECONDS)
         if request.HasField("old_ttl"):
@@ -137,7 +134,7 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
         return webhook_pb2.RotateWebhookSecretResponse(webhook=await self._shown(row), secret=secret)
 
     async def ListDeliveries(
-        self, request: webhook_pb2.ListDeliveriesRequest, context: grpc.aio.ServicerContext
+        self, request: webhook_pb2.ListDeliveriesRequest, context: Context
     ) -> webhook_pb2.ListDeliveriesResponse:
         size = page_size(request.page_size)
         name = parse_webhook(request.parent, "parent")
@@ -151,7 +148,7 @@ class WebhookServicer(webhook_pb2_grpc.WebhookServiceServicer):
         return webhook_pb2.ListDeliveriesResponse(deliveries=listed, next_page_token=token)
 
     async def RedeliverDelivery(
-        self, request: webhook_pb2.RedeliverDeliveryRequest, context: grpc.aio.ServicerContext
+        self, request: webhook_pb2.RedeliverDeliveryRequest, context: Context
     ) -> webhook_pb2.WebhookDelivery:
         rule = "projects/PROJECT/webhooks/WEBHOOK/deliveries/EVENT"
         name = parsed(ids.parse_delivery(request.name), request.name, rule)

@@ -8,6 +8,7 @@ import re
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
+from grpc.aio import ServicerContext as Context
 from sqlalchemy import Connection
 
 import mvprune
@@ -73,7 +74,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self._log_rate = RateLimiter(_LOG_RATE, _LOG_BURST, clock, unit="bytes")
 
     async def ClaimAttempt(
-        self, request: worker_pb2.ClaimAttemptRequest, context: grpc.aio.ServicerContext
+        self, request: worker_pb2.ClaimAttemptRequest, context: Context
     ) -> worker_pb2.ClaimAttemptResponse:
         fence = self._fence(request.lease, context)
         _check_length("runner_id", request.runner_id, 1, 64)
@@ -104,9 +105,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             uploads=inputs,
         )
 
-    async def Heartbeat(
-        self, request: worker_pb2.HeartbeatRequest, context: grpc.aio.ServicerContext
-    ) -> worker_pb2.HeartbeatResponse:
+    async def Heartbeat(self, request: worker_pb2.HeartbeatRequest, context: Context) -> worker_pb2.HeartbeatResponse:
         fence = self._fence(request.lease, context)
         _check_length("progress.phase", request.progress.phase, 0, 64)
         _check_count("progress.step", request.progress.step)
@@ -122,7 +121,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         return worker_pb2.HeartbeatResponse(directive=worker_pb2.HeartbeatResponse.CONTINUE, interval=interval)
 
     async def AppendLogs(
-        self, request: worker_pb2.AppendLogsRequest, context: grpc.aio.ServicerContext
+        self, request: worker_pb2.AppendLogsRequest, context: Context
     ) -> worker_pb2.AppendLogsResponse:
         fence = self._fence(request.lease, context)
         _check_count("offset", request.offset)
@@ -137,7 +136,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         return worker_pb2.AppendLogsResponse(next_offset=await self._db.write(work))
 
     async def ReportMetrics(
-        self, request: worker_pb2.ReportMetricsRequest, context: grpc.aio.ServicerContext
+        self, request: worker_pb2.ReportMetricsRequest, context: Context
     ) -> worker_pb2.ReportMetricsResponse:
         fence = self._fence(request.lease, context)
         if len(request.points) > _POINTS_CAP:
@@ -159,7 +158,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         return worker_pb2.ReportMetricsResponse()
 
     async def CommitCheckpoint(
-        self, request: worker_pb2.CommitCheckpointRequest, context: grpc.aio.ServicerContext
+        self, request: worker_pb2.CommitCheckpointRequest, context: Context
     ) -> worker_pb2.CommitCheckpointResponse:
         fence = self._fence(request.lease, context)
         _check_count("step", request.step)
@@ -170,7 +169,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         return worker_pb2.CommitCheckpointResponse()
 
     async def ReportLostChunks(
-        self, request: worker_pb2.ReportLostChunksRequest, context: grpc.aio.ServicerContext
+        self, request: worker_pb2.ReportLostChunksRequest, context: Context
     ) -> worker_pb2.ReportLostChunksResponse:
         fence = self._fence(request.lease, context)
         if not 1 <= len(request.chunks) <= _CHUNKS_CAP:
@@ -184,7 +183,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         return worker_pb2.ReportLostChunksResponse(missing=missing)
 
     async def CompleteAttempt(
-        self, request: worker_pb2.CompleteAttemptRequest, context: grpc.aio.ServicerContext
+        self, request: worker_pb2.CompleteAttemptRequest, context: Context
     ) -> worker_pb2.CompleteAttemptResponse:
         fence = self._fence(request.lease, context)
         outcome = request.WhichOneof("outcome")
@@ -204,7 +203,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             raise invalid(Violation("outcome", "must be manifest_sha256, failure or cancelled, got none"))
         return worker_pb2.CompleteAttemptResponse()
 
-    def _fence(self, lease: worker_pb2.Lease, context: grpc.aio.ServicerContext) -> Fence:
+    def _fence(self, lease: worker_pb2.Lease, context: Context) -> Fence:
         """The attempt and the token of the caller, which must have the credential of the attempt."""
         name = ids.parse_attempt(lease.attempt)
         if name is None or name.number is None:
