@@ -32,7 +32,7 @@ MvpruneError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
@@ -96,6 +96,12 @@ class InvalidArgument(RequestRefused):
 def bad_field(field: str, description: str) -> InvalidArgument:
     """An error about one field, raised by the client: its path, the rule and the value."""
     return InvalidArgument(violations=[FieldViolation(field, description)])
+
+
+def renamed(refusal: InvalidArgument, name: Callable[[str], str]) -> InvalidArgument:
+    """The same refusal, where fields have the names that `name` gives them."""
+    violations = [FieldViolation(name(field), description) for field, description in refusal.violations]
+    return InvalidArgument(str(refusal), code=refusal.code, reason=refusal.reason, violations=violations)
 
 
 class NotFound(RequestRefused):

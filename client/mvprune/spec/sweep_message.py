@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.struct_pb2 import Struct, Value
 
-from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field
+from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field, renamed
 from mvprune.common.suggestions import did_you_mean, must_be_one_of
 from mvprune.spec import messages
 from mvprune.spec.call_options import CallOptions, NamedJob
@@ -102,7 +102,7 @@ def extend_sweep_request(
     points: Sequence[Mapping[str, Any]] | None,
     etag: str,
     *,
-    validate_only: bool = False,
+    validate_only: bool,
 ) -> sweep_pb2.ExtendSweepRequest:
     """The request that appends points. Raises InvalidArgument."""
     added = sweep_pb2.SweepSpec()
@@ -264,8 +264,7 @@ def _of_sweep() -> Iterator[None]:
     try:
         yield
     except InvalidArgument as error:
-        violations = [FieldViolation(_of_base(one.field), one.description) for one in error.violations]
-        raise InvalidArgument(violations=violations) from None
+        raise renamed(error, _of_base) from None
 
 
 def _of_base(field: str) -> str:

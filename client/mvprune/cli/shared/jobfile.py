@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from mvprune.cli.shared.types import duration
 from mvprune.cli.shared.yaml import MAX_BYTES, BadYaml, Items, Node, Place, Scalar, Table, documents
-from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field
+from mvprune.common.exceptions import FieldViolation, InvalidArgument, bad_field, renamed
 from mvprune.common.suggestions import did_you_mean
 from mvprune.common.units import parse_size
 from mvprune.sources.schemes import SCHEMES
@@ -62,8 +62,7 @@ class JobDocument:
 
     def located(self, refusal: InvalidArgument) -> InvalidArgument:
         """The server's refusal, with the place of each field that the file has."""
-        violations = [FieldViolation(self.located_field(one.field), one.description) for one in refusal.violations]
-        return InvalidArgument(str(refusal), code=refusal.code, reason=refusal.reason, violations=violations)
+        return renamed(refusal, self.located_field)
 
     def located_field(self, field: str) -> str:
         """A field of a request with its place, if the file has it."""

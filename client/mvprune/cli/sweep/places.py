@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mvprune.common.exceptions import FieldViolation, InvalidArgument
+from mvprune.common.exceptions import InvalidArgument, renamed
 from mvprune.spec.parameters import PARAMETERS, SETTINGS
 from mvprune.spec.sweep_settings import BY_FIELD, POINTS, WITHOUT
 
@@ -49,8 +49,7 @@ class Places:
 
     def located(self, refusal: InvalidArgument) -> InvalidArgument:
         """A refusal with the option, or the place in the file, of each field."""
-        violations = [FieldViolation(self._located(one.field), one.description) for one in refusal.violations]
-        return InvalidArgument(str(refusal), code=refusal.code, reason=refusal.reason, violations=violations)
+        return renamed(refusal, self._located)
 
     def _located(self, field: str) -> str:
         whole = (name + field.removeprefix(short) for short, name in _WHOLE.items() if field.startswith(short))
