@@ -12,7 +12,7 @@ from typing import Any
 
 import transformers
 
-from mvprune.sources.model_config import check_config, key_pairs
+from mvprune.sources.model_config import CONFIG_FILE, check_config, key_pairs
 from mvprune.sources.references import InvalidReference
 
 # What a model's classes build one by one, so that its number costs memory before any tensor does.
@@ -32,7 +32,7 @@ _OUTPUTS = MappingProxyType(
 _UNSAID = ("use_cache",)  # nothing that a model of a task returns depends on it
 
 
-def build_config(config: Mapping[str, Any], where: str) -> Any:
+def build_config(config: Mapping[str, Any]) -> Any:
     """The configuration object that the content of a config.json describes.
 
     transformers sets every key as an attribute: a key may be a field of the configuration, or a name that transformers
@@ -42,28 +42,29 @@ def build_config(config: Mapping[str, Any], where: str) -> Any:
 
     Args:
         config: the content of config.json.
-        where: names the file in messages.
 
     Raises:
         InvalidReference: a key that names code, a number that is too large, a model_type that this transformers does
             not know, or no configuration of that type.
     """
-    check_config(config, where)
+    check_config(config, CONFIG_FILE)
     for key, value in key_pairs(config):
         if key in _reserved():
-            raise InvalidReference(f"{where}: {key} must be left out, it is part of transformers; remove the key")
+            raise InvalidReference(f"{CONFIG_FILE}: {key} must be left out, it is part of transformers; remove the key")
         for pattern, limit in _LIMITS:
             if pattern.search(key) and isinstance(value, int) and value > limit:
-                raise InvalidReference(f"{where}: {key} must be at most {limit}, got {value!r:.100}")
+                raise InvalidReference(f"{CONFIG_FILE}: {key} must be at most {limit}, got {value!r:.100}")
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in transformers.CONFIG_MAPPING:
         raise InvalidReference(
-            f"{where}: model_type must be one of transformers {transformers.__version__}, got {model_type!r:.200}"
+            f"{CONFIG_FILE}: model_type must be one of transformers {transformers.__version__}, got {model_type!r:.200}"
         )
     try:
         return transformers.CONFIG_MAPPING[model_type].from_dict({**config, **_replaced(config)})
     except Exception as error:  # whatever a class raises on keys that make no sense
-        raise InvalidReference(f"{where}: must be a configuration of a {model_type}, got {error!r:.500}") from error
+        raise InvalidReference(
+            f"{CONFIG_FILE}: must be a configuration of a {model_type}, got {error!r:.500}"
+        ) from error
 
 
 def note_on_outputs(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -141,7 +141,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 def _build(config: Mapping[str, Any]) -> transformers.PreTrainedModel:
     """The model that config.json describes, from transformers' own classes only."""
     try:
-        built = build_config(config, CONFIG_FILE)
+        built = build_config(config)
     except InvalidReference as error:
         raise ArtifactError(str(error)) from error
     architectures = config.get("architectures")

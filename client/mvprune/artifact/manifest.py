@@ -41,7 +41,7 @@ class ArtifactFile:
     def __post_init__(self) -> None:
         _check_path(self.path)
         _check_counts(self, "size_bytes")
-        _check_sha256("sha256", self.sha256)
+        _check_sha256(self.sha256)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ModelSource:
     sha256: str
 
     def __post_init__(self) -> None:
-        _check_sha256("sha256", self.sha256)
+        _check_sha256(self.sha256)
 
 
 @dataclass(frozen=True)
@@ -371,6 +371,6 @@ def _check_fractions(owner: object, *names: str) -> None:
             raise ArtifactError(f"{name} must be a number from 0 to 1, got {getattr(owner, name)}")
 
 
-def _check_sha256(name: str, value: str) -> None:
+def _check_sha256(value: str) -> None:
     if not _SHA256.fullmatch(value):
-        raise ArtifactError(f"{name} must be 64 lower-case hex digits, got {value!r:.200}")
+        raise ArtifactError(f"sha256 must be 64 lower-case hex digits, got {value!r:.200}")

@@ -21,7 +21,7 @@ from mvprune.client.models import (
 from mvprune.client.names import is_artifact
 from mvprune.client.observing import Observing
 from mvprune.client.pages import listed
-from mvprune.client.transport import DeadlinePassed, Transport, check_seconds
+from mvprune.client.transport import DeadlinePassed, Transport, check_timeout
 from mvprune.common.exceptions import FailedPrecondition
 from mvprune.v1 import artifact_pb2, job_pb2
 
@@ -148,7 +148,7 @@ class Core(Observing[AnyJob], Generic[AnyJob, AnySweep]):
             WaitTimeout: the timeout has passed; the job continues.
         """
         if timeout is not None:
-            check_seconds("timeout", timeout)
+            check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         report = on_progress or (lambda job: None)
         current = await self.get(job)

@@ -17,7 +17,7 @@ from mvprune.client.inputs import visit_sweep
 from mvprune.client.names import full_name
 from mvprune.client.pages import listed
 from mvprune.client.sweep_models import SweepEvent, SweepPoint, SweepRecord, SweepState
-from mvprune.client.transport import DeadlinePassed, Transport, check_seconds
+from mvprune.client.transport import DeadlinePassed, Transport, check_timeout
 from mvprune.client.upload_models import UploadProgress
 from mvprune.spec import sweep_message
 from mvprune.v1 import sweep_pb2
@@ -103,7 +103,7 @@ class SweepCalls(Generic[AnySweep]):
     ) -> AnySweep:
         """See `Sweep.wait`."""
         if timeout is not None:
-            check_seconds("timeout", timeout)
+            check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         report = on_progress or (lambda sweep: None)
         current = await self.get(name)

@@ -30,11 +30,11 @@ _SAME_SECONDS = 10.0  # after a token was refused, another that is refused is no
 _EARLY_TRIES, _LONGEST_EARLY = 10, 60.0  # calls that came too early: how often they are repeated, and after how long
 
 
-def check_seconds(field: str, given: float, *, more_than: float = -math.inf) -> None:
+def check_timeout(given: float, *, more_than: float = -math.inf) -> None:
     """Raises InvalidArgument for what is no timeout."""
     if not isinstance(given, int | float) or not more_than < given <= LONGEST_SECONDS:
         least = "" if more_than == -math.inf else f"more than {more_than:g}, "
-        raise bad_field(field, f"must be seconds, {least}up to {LONGEST_SECONDS:,}, got {given!r:.100}")
+        raise bad_field("timeout", f"must be seconds, {least}up to {LONGEST_SECONDS:,}, got {given!r:.100}")
 
 
 class DeadlinePassed(Exception):
@@ -124,7 +124,7 @@ class Transport:
     """
 
     def __init__(self, wire: Wire, endpoint: Endpoint, timeout: float) -> None:
-        check_seconds("timeout", timeout, more_than=0)
+        check_timeout(timeout, more_than=0)
         self.wire = wire
         self.endpoint = endpoint
         self.timeout = timeout

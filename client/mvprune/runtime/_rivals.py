@@ -19,7 +19,6 @@ from mvprune.artifact.described import read_config
 from mvprune.artifact.errors import needs
 from mvprune.artifact.manifest import Manifest
 from mvprune.runtime._onnx import quiet, round_to_int8, run, trace
-from mvprune.sources.model_config import CONFIG_FILE
 from mvprune.spec.structures import KINDS
 
 Call = Callable[[], object]
@@ -86,7 +85,7 @@ def unpruned(model: Any, manifest: Manifest, base: str | Path | None) -> Any:
     if "layers" in kinds:
         try:
             folder = find_base(manifest.model) if base is None else Path(base)
-            config.num_hidden_layers = build_config(read_config(folder), CONFIG_FILE).num_hidden_layers
+            config.num_hidden_layers = build_config(read_config(folder)).num_hidden_layers
         except ValueError as error:  # what is not found, or not valid
             raise CannotRunHere(
                 "how many layers the unpruned model has is known only by its folder, and that was not found; pass "

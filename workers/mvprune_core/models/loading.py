@@ -110,7 +110,7 @@ def load_model(source: Source, objective: Objective, seed: int) -> Loaded:
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         content = _read(source, lambda: read_json(source.folder / CONFIG_FILE))
-        config = _read(source, lambda: build_config(content, CONFIG_FILE))
+        config = _read(source, lambda: build_config(content))
         objective.check_config(config)
         read = objective.read_folder(source.folder, config)
         tokenizer = load_tokenizer(source, config)

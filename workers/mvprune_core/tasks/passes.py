@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mvprune_core.base.group import ALONE, Group
+from mvprune_core.base.group import Group
 from mvprune_core.base.interruption import check_stop
 from mvprune_core.tasks.batching import Examples, Indices, evaluation_batches
 
@@ -49,7 +49,7 @@ def forward_passes(
     *,
     batch_size: int = EVALUATION_BATCH,
     only: Indices | None = None,
-    group: Group = ALONE,
+    group: Group,
 ) -> Iterator[tuple[Indices, _T]]:
     """Forward passes over all examples, or `only` these, without gradients. The ranks of a group share the batches.
 
@@ -81,7 +81,7 @@ def in_batches(
     *,
     batch_size: int,
     only: Indices | None = None,
-    group: Group = ALONE,
+    group: Group,
 ) -> Iterator[tuple[Indices, _T]]:
     """What is computed of batches of all examples, or `only` these, the longest first. The ranks of a group share them.
 

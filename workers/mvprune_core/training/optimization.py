@@ -82,9 +82,7 @@ class Optimizer:
         self._adamw.load_state_dict({"state": states, "param_groups": self._adamw.state_dict()["param_groups"]})
 
 
-def build_optimizer(
-    model: nn.Module, settings: Settings, masks: Masks | None = None, new: Collection[str] = ()
-) -> Optimizer:
+def build_optimizer(model: nn.Module, settings: Settings, masks: Masks | None, new: Collection[str] = ()) -> Optimizer:
     """The optimizer of a model. Freezes the embeddings, unless `settings` train them.
 
     Matrices have weight decay; biases and norms, which are vectors, have none, and neither have scores.

@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(text, self.prog)
 
 
-def plain_parser(name: str, example: str, details: str = "", *, form: bool = True) -> Parser:
+def plain_parser(name: str, example: str, details: str, *, form: bool = True) -> Parser:
     """A parser of a command that asks no server.
 
     Args:

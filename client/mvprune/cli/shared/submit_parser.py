@@ -178,7 +178,7 @@ def read_value(one: Parameter, text: str) -> Any:
     return read(text)
 
 
-def group_texts(*, is_brief: bool = False) -> dict[str, str | None]:
+def group_texts(*, is_brief: bool) -> dict[str, str | None]:
     """The groups of options, and what is said about each."""
     texts = {"method": f"The methods are {', '.join(METHODS)}.", "gates": _SHORT_GATES}
     if not is_brief:

@@ -60,7 +60,7 @@ class UploadReader:
         self._files: OrderedDict[str, _Kept] = OrderedDict()  # by digest
 
     @contextmanager
-    def of_project(self, project: str, *, may_be_missing: bool = False) -> Iterator[Uploaded]:
+    def of_project(self, project: str, *, may_be_missing: bool) -> Iterator[Uploaded]:
         """The uploads of a project, for one request. Enter it on the event loop, use the result on another thread.
 
         Args:
