@@ -45,8 +45,8 @@ def name_of(path: Path | str) -> str:
 
 
 def columns_read(found: Mapping[Path | str, object]) -> tuple[str, ...]:
-    """Sentences that name the columns of each file, one where all have the same."""
-    texts = {name_of(path): str(columns) for path, columns in found.items()}
+    """Sentences that name the columns of each file, one where all have the same; "" is what a file without has."""
+    texts = {name_of(path): text for path, columns in found.items() if (text := str(columns))}
     if len(set(texts.values())) == 1:
         return (f"columns: {next(iter(texts.values()))}",)
     return tuple(f"columns of {name}: {text}" for name, text in texts.items())

@@ -102,11 +102,11 @@ class OfPassages(Kind[Passages], ABC):
     def data(
         self, task: Task, train: Passages, validation: Passages, columns: Columns, more: Mapping[str, Passages]
     ) -> PassageData:
-        read = {split.path: split.read for split in (train, validation) if split.read}
-        return PassageData(task, train.texts, validation.texts, columns=columns_read(read) if read else ())
+        read = columns_read({split.path: split.read for split in (train, validation)})
+        return PassageData(task, train.texts, validation.texts, columns=read)
 
     def validation_data(self, task: Task, validation: Passages, columns: Columns, labels: Sequence[str]) -> PassageData:
-        read = columns_read({validation.path: validation.read}) if validation.read else ()
+        read = columns_read({validation.path: validation.read})
         return PassageData(task, (), validation.texts, columns=read)
 
 

@@ -49,15 +49,15 @@ class Embedding(Kind[ReadTexts], ABC):
     def data(
         self, task: Task, train: ReadTexts, validation: ReadTexts, columns: Columns, more: Mapping[str, ReadTexts]
     ) -> EmbeddingData:
-        read = {each.path: each.read for each in (train, validation) if each.read}
+        read = columns_read({each.path: each.read for each in (train, validation)})
         notes = shared(train.texts, validation.texts) if isinstance(validation.split, PlainTexts) else []
-        split, columns_in_words = self._measured(task, validation), columns_read(read) if read else ()
-        return EmbeddingData(task, train.texts, split, train.linked, columns=columns_in_words, notes=(*notes,))
+        split = self._measured(task, validation)
+        return EmbeddingData(task, train.texts, split, train.linked, columns=read, notes=(*notes,))
 
     def validation_data(
         self, task: Task, validation: ReadTexts, columns: Columns, labels: Sequence[str]
     ) -> EmbeddingData:
-        read = columns_read({validation.path: validation.read}) if validation.read else ()
+        read = columns_read({validation.path: validation.read})
         return EmbeddingData(task, (), self._measured(task, validation), columns=read)
 
     def option_problems(self, data: EmbeddingData, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
