@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from types import MappingProxyType
 
 from mvprune.common.plugins import classes_in, plugins
@@ -38,7 +39,7 @@ def get_method(method: str | Method) -> Method:
     """
     if isinstance(method, Method):
         return method
-    for found in (METHODS.get(method), *plugins(GROUP, method)):
+    for found in chain((METHODS.get(method),), plugins(GROUP, method)):
         if found is not None:
             chosen: Method = found()
             return chosen

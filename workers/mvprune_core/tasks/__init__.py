@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +27,7 @@ def objective_of_kind(kind: Kind[Any]) -> type[Objective]:
     Raises:
         CompressionError: MISSING_DEPENDENCY, no installed package has it.
     """
-    for found in (OBJECTIVES.get(kind.name), *plugins(GROUP, kind.name)):
+    for found in chain((OBJECTIVES.get(kind.name),), plugins(GROUP, kind.name)):
         if found is not None:
             objective: type[Objective] = found
             return objective
