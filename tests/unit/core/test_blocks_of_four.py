@@ -293,7 +293,7 @@ def test_a_mask_of_single_weights_gives_no_blocks(model_folder: Path, data: Clas
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", METHOD_NAMES)
+@pytest.mark.parametrize("name", ["movement", "l0", "obert", "locked_mask"])  # of all methods: test_checkpoints.py
 def test_an_interrupted_run_ends_as_one_that_is_not(
     model_folder: Path, data: ClassificationData, tmp_path: Path, name: str
 ) -> None:

@@ -242,8 +242,11 @@ def test_every_way_to_open_the_artifact(model_folder: Path, data: Classification
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["movement", "magnitude", "platon"])
-@pytest.mark.parametrize("teacher", [None, Teacher(hidden_states=1.0)], ids=["", "hidden states"])
+@pytest.mark.parametrize(
+    ("name", "teacher"),
+    [("movement", Teacher(hidden_states=1.0)), ("magnitude", None), ("platon", None)],
+    ids=["hidden states", "magnitude", "platon"],
+)
 def test_an_interrupted_run_ends_as_one_that_is_not(
     model_folder: Path, data: ClassificationData, tmp_path: Path, name: str, teacher: Any
 ) -> None:

@@ -147,7 +147,7 @@ def test_the_artifact_has_the_pattern_and_its_manifest_says_so(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RANKING)
+@pytest.mark.parametrize("name", ["movement", "magnitude"])  # of all methods: test_checkpoints.py
 def test_an_interrupted_run_ends_as_one_that_is_not(
     model_folder: Path, data: ClassificationData, tmp_path: Path, name: str
 ) -> None:

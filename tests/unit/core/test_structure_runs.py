@@ -48,7 +48,9 @@ CASES = {
     "gates": Case({"structure": "heads_and_units", "density": 0.4, "method": "l0"}, WholeStructures, L0()),
 }
 RUNS = [
-    *((case, name) for case in ("sparse", "blocks", "filled") for name in ("soft_movement", "platon", "magnitude")),
+    ("sparse", "soft_movement"),
+    ("blocks", "platon"),
+    ("filled", "magnitude"),
     ("gates", "l0"),
 ]
 

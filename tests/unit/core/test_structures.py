@@ -289,7 +289,7 @@ def test_a_default_of_another_method_is_not_replaced_without_a_word(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RANKING)
+@pytest.mark.parametrize("name", ["movement", "magnitude"])  # of all methods: test_checkpoints.py
 def test_an_interrupted_run_ends_as_one_that_is_not(
     model_folder: Path, data: ClassificationData, tmp_path: Path, name: str
 ) -> None:
