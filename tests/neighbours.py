@@ -1,10 +1,8 @@
-"""Real neighbours for the tests, one of each a session: an S3 server, which all processes share, and a PostgreSQL
-server."""
+"""Real neighbours for the tests, one of each a session: an S3 server and a PostgreSQL server."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shlex
 import shutil
@@ -16,7 +14,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +32,6 @@ from mvprune_service.stores.base import BlobStore
 
 from .waiting import until
 
-_BUCKET = "s3://artifacts"
 _HELD: list[socket.socket] = []
 _STARTS = 3  # of a server whose port may be taken before it listens
 
@@ -50,35 +46,9 @@ class S3Server:
 
 @pytest.fixture(scope="session")
 def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """SeaweedFS with a bucket. Give each test a prefix of its own: f"{seaweedfs.url}/{name}".
-
-    All processes that run tests share it. The one that starts it ends it, after the others.
-    """
-    process = os.environ.get("PYTEST_XDIST_WORKER")
-    own = tmp_path_factory.getbasetemp()
-    with _shared_seaweedfs(own.parent if process else own, tmp_path_factory) as env:
-        yield S3Server(f"{_BUCKET}/{process}" if process else _BUCKET, env)
-
-
-@contextmanager
-def _shared_seaweedfs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of the server that is noted in a folder; of a new one if there is none."""
-    noted = folder / "seaweedfs.json"
-    with (folder / "seaweedfs.lock").open("w") as lock:
-        flock(lock, LOCK_EX)
-        while noted.exists():
-            flock(lock, LOCK_SH)  # not at once: the server may have ended when it is had
-            if noted.exists():
-                yield json.loads(noted.read_text())
-                flock(lock, LOCK_UN)  # closing does not do it: a process that a test forked may have the file too
-                return
-            flock(lock, LOCK_EX)
-        with running_seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
-            noted.write_text(json.dumps(server.env))
-            flock(lock, LOCK_UN)
-            yield server.env
-            flock(lock, LOCK_EX)  # waits for the others
-            noted.unlink()
+    """SeaweedFS with an empty bucket. Give each test a prefix of its own: f"{seaweedfs.url}/{name}"."""
+    with running_seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
 
 
 @contextmanager
@@ -121,7 +91,7 @@ def _seaweedfs(folder: Path) -> Iterator[S3Server]:
         server = subprocess.Popen(command, env={**os.environ, **env, **own_env}, stdout=log, stderr=log)
     try:
         _wait_for_put(server, env, folder / "server.log")
-        yield S3Server(_BUCKET, env)
+        yield S3Server("s3://artifacts", env)
     finally:
         server.kill()  # a polite end takes half a minute, and leaves sockets too
         server.wait()

@@ -19,6 +19,8 @@ NATIVE = ROOT / "client" / "native"
 LIBRARY = "MVPRUNE_TEST_PARTS"
 """The variable that names a library compiled before: with sanitizers."""
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fno-rtti", "-Wall", "-Wextra", "-Werror", "-Wno-maybe-uninitialized")
+# Without -g and without optimizing, which would take most of the time of these tests.
+SANITIZE = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 def compiler() -> list[str]:

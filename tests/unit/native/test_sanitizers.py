@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.native.native_parts import LIBRARY, ROOT, compile_parts, compiler
-
-SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+from tests.unit.native.native_parts import LIBRARY, ROOT, SANITIZE, compile_parts, compiler
 
 
 @pytest.mark.slow

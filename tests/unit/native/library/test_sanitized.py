@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import transformers
 from tests.unit.native.library.artifacts import coded, made, saved
-from tests.unit.native.native_parts import NATIVE, ROOT, compiler
+from tests.unit.native.native_parts import NATIVE, ROOT, SANITIZE, compiler
 from tests.unit.native.tokenizers_made import MADE, bert
 from tests.unit.runtime.decoders import decoder
 
 from native import build
 
-SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 ROUNDS = 300
 FILES = ("config.json", "weights.safetensors", "tokenizer.json", "tokenizer_config.json")
 
