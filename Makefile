@@ -15,7 +15,7 @@ help: ## list the targets
 .PHONY: setup
 setup: $(STAMP) ## a venv with everything (.venv); seconds when nothing changed
 
-NATIVE := hatch_build.py client/native/build.py $(wildcard client/native/*/*.[ch]*)
+NATIVE := hatch_build.py client/native/build.py $(wildcard client/native/*/*.cpp client/native/*/*.h client/native/*/*.map)
 $(STAMP): pyproject.toml $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
