@@ -49,8 +49,8 @@ def jobs_of(call: Call, filter: str, order_by: str) -> Fetch[JobRecord]:
 
 
 async def followed(call: Call, found: Any, line: Callable[[Any], str]) -> Any:
-    """A job or a sweep once it has ended, or once the time of the call is over. The caller is told a line of each of
-    its updates."""
+    """A job or a sweep once it has ended, or once the time of the call is over. Each of its updates is reported to the
+    caller as a line."""
     if found.state.is_terminal:
         return found
     started, total = time.monotonic(), float(call.given["seconds"])

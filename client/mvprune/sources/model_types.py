@@ -47,7 +47,7 @@ _WITHOUT_HEAD: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "MaskedLM": (*_WRITERS, *DECODERS, "mt5", "t5"),
     }
 )
-"""The types of these three lists that have no such head."""
+"""The types of `BASES`, `DECODERS` and `ENCODER_DECODERS` that have no such head."""
 
 TRIMMABLE = ("albert", "bert", "camembert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
 """The types whose table of positions is all that depends on their number."""

@@ -79,8 +79,8 @@ def check_architecture(
 
 
 def check_kept(spec: job_pb2.CompressionSpec, prunable: int, *, is_exact: bool) -> Iterator[Violation]:
-    """Whether the density can be reached where all weights, or blocks, are compared with each other. What local
-    selection makes of it the worker checks; the densities of structures are another rule.
+    """Whether the density can be reached where all weights, or blocks, are compared with each other. The worker checks
+    what local selection gives; the densities of structures have a rule of their own.
 
     Args:
         prunable: weights that are pruned.
