@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.sealed import seal
 
 from mvprune.artifact import (
     MANIFEST_FILE,
     WEIGHTS_FILE,
     Accounting,
-    ArtifactFile,
     Base,
     DatasetSource,
     LayerCount,
@@ -22,7 +21,6 @@ from mvprune.artifact import (
     write_weights,
 )
 from mvprune.artifact.header import open_header
-from mvprune.artifact.manifest import measure
 from mvprune.artifact.parts import bytes_by_part
 
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
@@ -69,15 +67,3 @@ def make_artifact(folder: Path, *, base: Base | None = None, **changes: Any) -> 
     manifest = Manifest(**(fields | changes), files=())
     (folder / MANIFEST_FILE).write_bytes(manifest.to_json())
     return seal(folder, manifest)
-
-
-def seal(folder: Path, manifest: Manifest) -> Manifest:
-    """Gives a folder a manifest that vouches for all of its files."""
-    files = tuple(
-        ArtifactFile(path.name, *measure(path), "text/plain")
-        for path in sorted(folder.iterdir())
-        if path.name != MANIFEST_FILE
-    )
-    manifest = dataclasses.replace(manifest, files=files)
-    (folder / MANIFEST_FILE).write_bytes(manifest.to_json())
-    return manifest

@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3]))
 
-from tests.sparse_artifacts import make_artifact, seal
+from tests.sealed import seal
 
 from mvprune.artifact import read_manifest
 from mvprune.data.tasks import get_task
@@ -47,6 +47,8 @@ if artifact := os.environ.get("STAND_IN_ARTIFACT"):
     shutil.copytree(artifact, folder, dirs_exist_ok=True)
     manifest = dataclasses.replace(read_manifest(folder), metrics=metrics, primary_metric=names[0], spec=spec)
 else:
+    from tests.sparse_artifacts import make_artifact
+
     manifest = make_artifact(folder, metrics=metrics, primary_metric=names[0], spec=spec)
 counts = dataclasses.replace(manifest.accounting, target_density=density, density=density)
 (folder / "vocab.txt").write_text("[PAD]\n" * (1 + round(1000 * density)))  # fewer bytes at a lower density

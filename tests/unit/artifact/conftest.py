@@ -17,7 +17,7 @@ from mvprune.artifact import Accounting, Base, Coding, DatasetSource, LayerCount
 from mvprune.artifact.values import rounded
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def result() -> ResultInfo:
     """What a manifest says of a made-up model with one 4 × 8 weight, 8 of whose numbers are kept."""
     return ResultInfo(
@@ -89,6 +89,11 @@ class NoTokenizer:
 @pytest.fixture
 def pruned_model(tmp_path: Path, result: ResultInfo) -> Callable[..., tuple[Any, Path]]:
     """Makes a tiny pruned BERT and its artifact."""
+    return pruning(tmp_path, result)
+
+
+def pruning(within: Path, result: ResultInfo) -> Callable[..., tuple[Any, Path]]:
+    """As `pruned_model`, in a folder."""
     import torch
     from tests.unit.artifact.saved_models import bert, prune
 
@@ -102,13 +107,13 @@ def pruned_model(tmp_path: Path, result: ResultInfo) -> Callable[..., tuple[Any,
         names = prune(model, coding=coding, base=base)
         counts = {name: int(torch.count_nonzero(model.get_parameter(name))) for name in names}
         layers = []
-        for name, count in counts.items():
-            shape = tuple(model.get_parameter(name).shape)
-            layers.append(LayerCount(name, shape, count / (shape[0] * shape[1]), count))
+        for weight, count in counts.items():
+            shape = tuple(model.get_parameter(weight).shape)
+            layers.append(LayerCount(weight, shape, count / (shape[0] * shape[1]), count))
         kept = sum(counts.values())
         accounting = Accounting(0.1, 0.1, 10**6, kept, 10**6, kept, 10**6, kept, 4 * 10**6)
         info = dataclasses.replace(result, accounting=accounting, layers=tuple(layers))
-        out = tmp_path / folder
+        out = within / folder
         save_model(out, model, NoTokenizer(), pruned=names, result=info, coding=coding, base=base)
         return model, out
 
@@ -139,6 +144,11 @@ def craft(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def save(tmp_path: Path, result: ResultInfo) -> Callable[..., Path]:
     """Makes an artifact of a model, with the counts that are true of it."""
+    return saving(tmp_path, result)
+
+
+def saving(within: Path, result: ResultInfo) -> Callable[..., Path]:
+    """As `save`, in a folder."""
     from tests.unit.artifact.saved_models import Tokenizer, kept
 
     from mvprune.artifact import save_model
@@ -150,8 +160,8 @@ def save(tmp_path: Path, result: ResultInfo) -> Callable[..., Path]:
             kept_weights=kept(model, names),
         )
         info = dataclasses.replace(result, accounting=accounting)
-        save_model(tmp_path / folder, model, tokenizer or Tokenizer(), pruned=names, result=info, **coding)
-        return tmp_path / folder
+        save_model(within / folder, model, tokenizer or Tokenizer(), pruned=names, result=info, **coding)
+        return within / folder
 
     return write
 

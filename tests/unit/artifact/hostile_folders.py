@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tests.sparse_artifacts import SHA256, seal
+from tests.sealed import seal
+from tests.sparse_artifacts import SHA256
 
 from mvprune.artifact import MANIFEST_FILE, WEIGHTS_FILE, read_manifest
 from mvprune.artifact.model import CONFIG_FILE

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
-from tests.sparse_artifacts import QUERY, make_artifact, seal
+from tests.sealed import seal
+from tests.sparse_artifacts import QUERY, make_artifact
 from tests.unit.artifact.hostile_folders import HOSTILE, Hostile
 from tests.unit.artifact.saved_models import reseal
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from safetensors.numpy import save_file
-from tests.sparse_artifacts import QUERY, WORDS, make_artifact, seal, tensors
+from tests.sealed import seal
+from tests.sparse_artifacts import QUERY, WORDS, make_artifact, tensors
 
 from mvprune.artifact import MANIFEST_FILE, WEIGHTS_FILE, ArtifactError, Base, LayerCount, read_manifest
 from mvprune.artifact.comparison import compare

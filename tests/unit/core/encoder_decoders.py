@@ -19,12 +19,13 @@ _BERT = {"initializer_range": 0.2, "hidden_dropout_prob": 0.0, "attention_probs_
 _WITHOUT = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout", "dropout_rate"), 0.0)
 
 
-def encoder_decoder(name: str, **changes: Any) -> PreTrainedModel:
+def encoder_decoder(name: str, layers: int = 2, **changes: Any) -> PreTrainedModel:
     """Of one of `ENCODER_DECODERS`, without dropout, its initial values so large that its logits depend on what it
-    reads. A text ends with [SEP]."""
+    reads. A text ends with [SEP]. `layers` are those of each part of an encoder-decoder, the others have one."""
     torch.manual_seed(1)
     if name == "encoder-decoder":
-        parts = [transformers.AutoConfig.for_model("bert", **(RIGHT["bert"] | _BERT)) for _ in ("encoder", "decoder")]
+        sizes = RIGHT["bert"] | _BERT | {"num_hidden_layers": layers}
+        parts = [transformers.AutoConfig.for_model("bert", **sizes) for _ in ("encoder", "decoder")]
         config: Any = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(*parts, **changes)
     else:
         config = transformers.AutoConfig.for_model(

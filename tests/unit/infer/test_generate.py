@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.sparse_artifacts import seal
+from tests.sealed import seal
 from tests.tiers import first_fast
 from tests.unit.infer.conftest import with_int8
 from tests.unit.native.library.artifacts import coded, saved

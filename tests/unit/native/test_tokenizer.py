@@ -7,6 +7,7 @@ import contextlib
 import copy
 import ctypes
 import json
+import unicodedata
 import weakref
 from functools import cache
 from typing import Any, NamedTuple
@@ -60,7 +61,7 @@ class Native:
         shown = parts().test_encode(self._address, raw, len(raw), more, len(more or b""), numbers).decode()
         if shown.startswith("!"):
             raise ValueError(shown[1:])
-        return [[tuple(row) for row in encoding] for encoding in json.loads(shown)]
+        return [[*map(tuple, encoding)] for encoding in json.loads(shown)]
 
 
 @cache
@@ -80,11 +81,8 @@ def wanted(name: str, first: str, second: str | None = None, options: Options | 
 
 def _rows(encoding: Encoding) -> list[Row]:
     parts_of = [-1 if part is None else part for part in encoding.sequence_ids]
-    offsets = encoding.offsets
-    return [
-        (id_, type_, *span, part)
-        for id_, type_, span, part in zip(encoding.ids, encoding.type_ids, offsets, parts_of, strict=True)
-    ]
+    begins, ends = zip(*encoding.offsets, strict=True) if encoding.offsets else ((), ())
+    return [*zip(encoding.ids, encoding.type_ids, begins, ends, parts_of, strict=True)]
 
 
 TEXTS = [
@@ -151,7 +149,13 @@ def test_windows_are_those_of_tokenizers(name: str, text: str, stride: int, most
     assert native(name).encode("a", text, options) == wanted(name, "a", text, options)
 
 
-BY_CHARACTER = ["bert uncased", "bert cased", "modernbert", "xlm-r", "plain", "xlm-r of sentencepiece", "qwen2"]
+BY_CHARACTER = ["bert uncased", "modernbert", "xlm-r", "plain", "xlm-r of sentencepiece", "qwen2"]
+
+
+def _around(character: str) -> str:
+    """What may change with a character, or change it. Half of all are ideographs, which go with nothing."""
+    alone = unicodedata.name(character, "").startswith("CJK UNIFIED")
+    return f"a{character} " if alone else f"a{character}\u0301{character} "
 
 
 @pytest.mark.slow
@@ -159,7 +163,7 @@ BY_CHARACTER = ["bert uncased", "bert cased", "modernbert", "xlm-r", "plain", "x
 def test_every_character_is_read_alike(name: str) -> None:
     codes = [code for code in (*range(0x32400), *range(0xE0000, 0xE0200)) if not 0xD800 <= code < 0xE000]
     for begin in range(0, len(codes), 100):
-        text = "".join(f"a{chr(code)}\u0301{chr(code)} " for code in codes[begin : begin + 100])
+        text = "".join(map(_around, map(chr, codes[begin : begin + 100])))
         assert native(name).encode(text) == wanted(name, text), hex(codes[begin])
 
 

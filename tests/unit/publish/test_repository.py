@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 from tests.hub import Hub, running_hub
-from tests.sparse_artifacts import make_artifact, seal
+from tests.sealed import seal
+from tests.sparse_artifacts import make_artifact
 
 from mvprune.artifact import ModelSource, verify
 from mvprune.artifact.card import model_card

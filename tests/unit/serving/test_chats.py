@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import transformers
-from tests.sparse_artifacts import seal
+from tests.sealed import seal
 from tests.unit.serving.writers import CHAT, byte_tokenizer, write_decoder
 
 from mvprune.artifact import ArtifactError, read_manifest

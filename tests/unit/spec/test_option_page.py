@@ -52,8 +52,7 @@ def test_the_steps_of_the_page_add_an_option(tmp_path: Path) -> None:
     copy.insert("workers/mvprune_core/base/settings.py", "\nclass Training:", setting)
     assert generate == "make proto\n"
     copy.make_proto()
-    copy.run(CHECK)
-    copy.run(CHECK_RUN)
+    copy.run(CHECK + CHECK_RUN)
     assert "--label-smoothing F" in copy.run(mvpctl("submit", "--help-all"))
     copy.shows(
         "label_smoothing",

@@ -15,7 +15,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[4]))
 
-from tests.sparse_artifacts import make_artifact, seal
+from tests.sealed import seal
+from tests.sparse_artifacts import make_artifact
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--events-fd", type=int)

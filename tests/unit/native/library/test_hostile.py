@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.sparse_artifacts import seal
+from tests.sealed import seal
 from tests.unit.artifact import test_hostile_headers as headers
 from tests.unit.artifact import test_hostile_tensors as tensors
 from tests.unit.artifact.conftest import craft as _craft
