@@ -1,4 +1,5 @@
-"""The warm process: it has imported what a trainer imports, and each trainer is a fork of it.
+"""The warm process: it has imported what a trainer imports, and each trainer is a fork of it. So is each command of
+mvpctl that needs torch.
 
 Run as `python -P forks.py SOCKET PID` with a trainer's environment; it ends with the process PID. Each connection is
 that of a relay, which sends JSON and its file descriptors. The answer is one byte: whether there is a fork, whose end
@@ -173,8 +174,13 @@ def main() -> None:
     if level := os.environ.get("TRANSFORMERS_VERBOSITY"):  # read once
         transformers: Any = sys.modules["transformers"]
         transformers.logging.set_verbosity(transformers.logging.log_levels[level])
-    sys.argv = ["", *asked["argv"][3:]]  # -P -m MODULE
-    runpy.run_module(asked["argv"][2], run_name="__main__", alter_sys=True)
+    _, *argv = asked["argv"]  # -P
+    if argv[0] == "-m":
+        sys.argv = ["", *argv[2:]]
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = argv
+        runpy.run_path(argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":

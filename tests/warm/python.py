@@ -3,6 +3,7 @@
     supervisor ── starts ──▶ bin/python -P -m mvprune_workers.trainer: relay.py ── asks ──▶ forks.py ──▶ trainer
 
 It is a Python as any other for all else, and for a trainer whose libraries would be imported under other settings.
+Beside it is an mvpctl, of which the commands that need torch are such forks too.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from mvprune_workers.settings import trainer_environment
 
 from ..waiting import until
+from .forks import READ_EARLY, early
 
 _HERE = Path(__file__).parent
+NEED_TORCH = ("benchmark", "evaluate", "export", "push")
+"""Commands of mvpctl."""
 
 
 @functools.cache
@@ -37,9 +42,9 @@ def warm_python() -> Path:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not address.exists():
-            _make_python(python, address)
             environment = trainer_environment(os.environ, folder, 1, folder)
             environment["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # a fork has no threads
+            _make_python(python, address, early(environment))
             with (folder / "log").open("w") as log:
                 process = subprocess.Popen(
                     [sys.executable, "-P", _HERE / "forks.py", address, str(owner)],
@@ -57,17 +62,38 @@ def warm_python() -> Path:
     return python
 
 
-def _make_python(python: Path, address: Path) -> None:
-    """Beside what makes its folder an environment like that of the tests."""
+def warm_mvpctl() -> Path:
+    """An mvpctl beside `warm_python`: what it computes with torch is a fork, which has torch's settings of a test."""
+    return warm_python().with_name("mvpctl")
+
+
+def _make_python(python: Path, address: Path, settings: Mapping[str, str]) -> None:
+    """Beside what makes its folder an environment like that of the tests. `settings` are those of the warm process."""
     python.parent.mkdir()
     environment = Path(sys.prefix)
     (python.parents[1] / "lib").symlink_to(environment / "lib")
     (python.parents[1] / "pyvenv.cfg").write_text((environment / "pyvenv.cfg").read_text())
-    real = shlex.quote(sys.executable)
-    relay = shlex.join((sys.executable, "-I", "-S", str(_HERE / "relay.py"), str(address), sys.executable, str(python)))
-    python.write_text(
-        "#!/bin/bash\n"
-        f'if [[ "$1 $2 $3" = "-P -m mvprune_workers.trainer" ]]; then exec {relay} "$@"; fi\n'
-        f'exec -a "$0" {real} "$@"\n'
+    real, mvpctl = sys.executable, str(Path(sys.executable).with_name("mvpctl"))
+
+    def relay(shown: str) -> str:
+        return shlex.join((real, "-I", "-S", str(_HERE / "relay.py"), str(address), real, shown))
+
+    given = shlex.join(f"{name}={value}" for name, value in settings.items())
+    _write_program(
+        python,
+        f'if [[ "$1 $2 $3" = "-P -m mvprune_workers.trainer" ]]; then exec {relay(str(python))} "$@"; fi\n'
+        f'exec -a "$0" {shlex.quote(real)} "$@"\n',
     )
-    python.chmod(0o755)
+    _write_program(
+        python.with_name("mvpctl"),
+        f"case $1 in {'|'.join(NEED_TORCH)})\n"
+        f"    unset {' '.join(f'${{!{start}@}}' for start in READ_EARLY)}\n"
+        f"    export {given}\n"
+        f'    exec {relay(real)} -P {shlex.quote(mvpctl)} "$@" ;;\n'
+        f'esac\nexec {shlex.quote(mvpctl)} "$@"\n',
+    )
+
+
+def _write_program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/bash\n{text}")
+    path.chmod(0o755)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,20 @@ from mvprune import Client
 from .blocks import Block
 from .material import Jobs
 
+PORTS = ("7080", "8080", "8091", "8092", "8093", "8094")
+_ADDRESS = re.compile(rf"\b(localhost:|127\.0\.0\.1:)({'|'.join(PORTS)})\b")
 # Less work, and results that the stand-in trainer gives.
 INSTEAD: Mapping[tuple[str, str], str] = {
     ("README.md", "import compress, load_task"): "import Training, compress, load_task",
     ("README.md", "density=0.03)\n"): "density=0.03, training=Training(max_steps=10))\n",
     ("docs/models.md", "import compress, load_task"): "import Training, compress, load_task",
     ("docs/models.md", 'another-task/")'): 'another-task/", training=Training(max_steps=10))',
+    ("docs/artifacts.md", '"onnx-model/", to="onnx"'): '"onnx-model/", to="csr"',
+    ("docs/generation.md", "--max-steps 150"): "--max-steps 20",
+    ("docs/generation.md", "--max-steps 200"): "--max-steps 20",
+    ("docs/multi-label.md", "--max-steps 200"): "--max-steps 20",
+    ("docs/embeddings.md", "--max-steps 150"): "--max-steps 20",
+    ("docs/reranking.md", "--max-steps 200"): "--max-steps 20",
     ("docs/lottery-tickets.md", '"density": [0.5, 0.3, 0.1], "seed": range(5)'): '"density": [0.9], "seed": range(1)',
     ("docs/lottery-tickets.md", "transfer_density=0.3)"): "transfer_density=0.9, controls=['random'])",
     ("docs/serve.md", "$ mvpctl serve out/"): "$ mvpctl serve out/ --address 127.0.0.1:8080",
@@ -37,17 +46,17 @@ BEFORE: Mapping[tuple[str, str], str] = {
 class Names:
     """Replaces what stands in a page for something that each reader has."""
 
-    def __init__(self, folder: Path, home: Path, port: int, jobs: Jobs) -> None:
-        """`folder` is the reader's, `home` the server's."""
+    def __init__(self, folder: Path, home: Path, ports: Sequence[int], jobs: Jobs | None) -> None:
+        """`folder` is the reader's, `home` the server's; `ports` are free, one for each of `PORTS`; `jobs` are those
+        that pages name without having made them."""
         self._jobs = jobs
         self._given: dict[str, Callable[[], str]] = {
-            "localhost:8080": lambda: f"localhost:{port}",
-            "127.0.0.1:8080": lambda: f"127.0.0.1:{port}",
             "/home/me": lambda: str(folder / "walk"),
             "/mnt/backups": lambda: str(folder / "backups"),
             "/var/lib/mvprune": lambda: str(home),
             "upload delete 3f2a91c0b7de": lambda: f"upload delete {_newest_model()}",
         }
+        self._ports = dict(zip(PORTS, map(str, ports), strict=True))
 
     def of(self, block: Block) -> Block:
         """The block as the reader types it."""
@@ -55,10 +64,11 @@ class Names:
         for (page, shown), typed in INSTEAD.items():
             if page == block.page:
                 text = text.replace(shown, typed)
+        text = _ADDRESS.sub(lambda found: found[1] + self._ports[found[2]], text)
         for shown, typed in self._given.items():
             if shown in text:
                 text = text.replace(shown, typed())
-        return replace(block, text=self._jobs.named(text))
+        return replace(block, text=self._jobs.named(text) if self._jobs else text)
 
 
 def _newest_model() -> str:

@@ -1,0 +1,18 @@
+"""The pages with many jobs, which train nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .pages import SWEEPS, Place, read
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", SWEEPS)
+def test_every_block_runs_and_prints_what_is_shown(
+    place: Place, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(page, place, tmp_path, monkeypatch)
