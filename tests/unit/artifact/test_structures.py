@@ -220,6 +220,7 @@ def test_a_dense_export_has_zeros_where_the_configuration_cannot_say_more(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("saved", ["bert"], indirect=True)  # the graph is traced, whatever the names of the parts
 def test_an_onnx_export_has_the_smaller_shapes(saved: tuple[Path, Any], tmp_path: Path) -> None:
     done = export(saved[0], tmp_path / "onnx", to="onnx")
     assert [note.partition(" has not the size")[0] for note in done.notes] == ["onnx"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,50 @@ def save(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> Callable[..., Pa
     return write
 
 
+@pytest.fixture(scope="session")
+def drawn_model(
+    tmp_path_factory: pytest.TempPathFactory,
+    tokenizer: PreTrainedTokenizerFast,
+    bert_config: Callable[..., BertConfig],
+) -> tuple[Path, torch.Tensor]:
+    """A BERT without a task head, written once, and the state of torch's generator after it was drawn."""
+    folder = tmp_path_factory.mktemp("drawn") / "model"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        BertModel(bert_config()).save_pretrained(folder)
+        state = torch.get_rng_state()
+    tokenizer.save_pretrained(folder)
+    return folder, state
+
+
+@pytest.fixture(scope="session")
+def shared_model(drawn_model: tuple[Path, torch.Tensor]) -> Path:
+    """The folder of `model_folder` for all tests: none may change it."""
+    return drawn_model[0]
+
+
 @pytest.fixture
-def model_folder(save: Callable[..., Path], bert_config: Callable[..., BertConfig]) -> Path:
-    """A BERT without a task head."""
-    torch.manual_seed(1)
-    return save(BertModel(bert_config()))
+def model_folder(drawn_model: tuple[Path, torch.Tensor], tmp_path: Path) -> Path:
+    """A BERT without a task head, in a folder of the test's own."""
+    folder, state = drawn_model
+    torch.set_rng_state(state)
+    return Path(shutil.copytree(folder, tmp_path / "model"))
+
+
+@pytest.fixture(scope="session")
+def one_layer(
+    tmp_path_factory: pytest.TempPathFactory,
+    tokenizer: PreTrainedTokenizerFast,
+    bert_config: Callable[..., BertConfig],
+) -> Path:
+    """A BERT of one layer without a task head, which learns in fewer and faster steps. For all tests: none may change
+    it."""
+    folder = tmp_path_factory.mktemp("drawn") / "one-layer"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        BertModel(bert_config(num_hidden_layers=1)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture

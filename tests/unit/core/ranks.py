@@ -3,6 +3,7 @@ what each returns."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -32,8 +33,10 @@ from mvprune.data.loading import (
 from mvprune.data.tasks import get_task
 from mvprune_core import (
     METHODS,
+    OBERT,
     Callback,
     Group,
+    Method,
     Progress,
     RanksDiverged,
     Result,
@@ -47,9 +50,10 @@ from mvprune_core import (
 )
 from mvprune_core.base import interruption
 from mvprune_core.base.storage import Checkpoints
-from mvprune_core.models.loading import find_model, load_model
+from mvprune_core.models.loading import Loaded, find_model, load_model
 from mvprune_core.pruning.selectors import Weights
 from mvprune_core.tasks import Objective, objective_for
+from mvprune_core.tasks.metrics import MODULES, import_packages
 from mvprune_core.training import loop as training
 from mvprune_core.training import sparse_products as products
 from mvprune_core.training.curves import Curve
@@ -65,6 +69,7 @@ with without_collection():
 ranks.main()
 """
 STEPS = 12
+_FEW_STEPS = 8  # of each method: two epochs and more of `FEW`
 IN_BLOCKS = ("soft_movement", "l0", "obert", "rigl")  # scores, shared gates, samples and buffers
 DATA = ClassificationData(get_task("sst2"), ("negative", "positive"), sentences(160, 1), sentences(90, 2))
 # The last batch of an epoch is one example: some rank has no part of it.
@@ -107,25 +112,30 @@ def start(folder: Path, scenarios: Mapping[int, Sequence[str]]) -> dict[int, dic
 def methods(group: Group, folder: Path) -> dict[str, Any]:
     """The model and the losses of every method, of LayerDrop and of int8 activations. One process cuts its batches into
     as many parts as two ranks do."""
-    found, chosen = {}, replace(_settings(), accumulation_steps=1 if group.size > 1 else 2)
+    few = {"max_steps": _FEW_STEPS, "accumulation_steps": 1 if group.size > 1 else 2}
+    found, chosen = dict[str, Any](), replace(_settings(), **few)
+    read = load_model(find_model(folder / "model", None), FEW, seed=0)
+
+    def trained(name: str, loaded: Loaded, method: Method | None, **options: Any) -> None:
+        curve = Curve("pruning", _FEW_STEPS)
+        run(loaded, FEW, chosen, method, group=group, curve=curve, **options)
+        found[name] = {"loss": curve.history().loss, "model": _state(loaded.model)}
+
     for name in (None, *METHODS):
-        curve = Curve("pruning", STEPS)
-        loaded = load_model(find_model(folder / "model", None), FEW, seed=0)
-        method = METHODS[name]() if name else None
-        run(loaded, FEW, chosen, method, group=group, curve=curve)
-        found[name or "dense"] = {"loss": curve.history().loss, "model": _state(loaded.model)}
-    curve, loaded = Curve("pruning", STEPS), load_model(find_model(folder / "model", None), FEW, seed=0)
-    with layers_dropped([*cast(Any, loaded.model).bert.encoder.layer], 0.5, 0) as draw:
-        run(loaded, FEW, chosen, SoftMovement(), group=group, curve=curve, before_step=draw)
+        trained(name or "dense", copy.deepcopy(read), _method(name) if name else None)
     for name in IN_BLOCKS:
-        of_blocks, loaded = Curve("pruning", STEPS), load_model(find_model(folder / "model", None), FEW, seed=0)
-        run(loaded, FEW, chosen, METHODS[name](), Weights(4), group=group, curve=of_blocks)
-        found[f"{name} in blocks"] = {"loss": of_blocks.history().loss, "model": _state(loaded.model)}
-    found["layer_dropout"] = {"loss": curve.history().loss, "model": _state(loaded.model)}
-    curve, loaded = Curve("pruning", STEPS), load_model(find_model(folder / "model", None), FEW, seed=0)
-    run(loaded, FEW, chosen, SoftMovement(), group=group, curve=curve, rounded=RoundedLayers(loaded.model))
-    found["int8 activations"] = {"loss": curve.history().loss, "model": _state(loaded.model)}
+        trained(f"{name} in blocks", copy.deepcopy(read), _method(name), selector=Weights(4))
+    loaded = copy.deepcopy(read)
+    with layers_dropped([*cast(Any, loaded.model).bert.encoder.layer], 0.5, 0) as draw:
+        trained("layer_dropout", loaded, SoftMovement(), before_step=draw)
+    loaded = copy.deepcopy(read)
+    trained("int8 activations", loaded, SoftMovement(), rounded=RoundedLayers(loaded.model))
     return found
+
+
+def _method(name: str) -> Method:
+    """A method by its name; obert samples 256 gradients by default."""
+    return OBERT(gradients=16) if name == "obert" else METHODS[name]()
 
 
 def whole(group: Group, folder: Path) -> dict[str, Any]:
@@ -292,6 +302,7 @@ def _state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def main() -> None:
     """The process that has imported everything; each rank is a fork of it. See `start`."""
+    import_packages(MODULES)  # as the first evaluation does
     folder, scenarios = Path(sys.argv[1]), json.loads(sys.argv[2])
     forks = []
     for rank in range(max(size for size, _ in scenarios)):

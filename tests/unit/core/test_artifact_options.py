@@ -71,6 +71,7 @@ def test_what_was_evaluated_in_training_is_not_evaluated_again(
 
     training = Training(max_steps=20, batch_size=32, learning_rate=5e-3, evaluate_every=5, keep_best=keep_best)
     options: dict[str, Any] = {"weight_dtype": dtype, "embedding_dtype": dtype, "callback": Reads()}
+    options["method"] = "magnitude"
     result = compress(model_folder, data, density=0.2, training=training, **options)
     assert sum(done == len(data.validation) for done in read) == (dtype == "fp16")
     result.save(tmp_path / "out")

@@ -15,6 +15,7 @@ from tests.unit.core.training_runs import Recorder
 from transformers import BartConfig, BartModel, BertForSequenceClassification
 
 from mvprune.artifact import load
+from mvprune.data import run_length
 from mvprune.data.loading import ClassificationData, Split
 from mvprune.data.tasks import get_task
 from mvprune_core import (
@@ -34,7 +35,7 @@ from mvprune_core.models.loading import find_model, load_model
 from mvprune_core.runs import steps as run
 from mvprune_core.tasks import objective_for
 
-QUICK = Training(max_steps=120, batch_size=32, learning_rate=5e-3)
+QUICK = Training(max_steps=80, batch_size=32, learning_rate=5e-3)  # more than five epochs
 
 
 @pytest.fixture
@@ -60,11 +61,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "locked_mask"])  # test_given_masks.py
 def test_compresses_from_folder_to_artifact(
-    model_folder: Path, data: ClassificationData, method: str, cache: Path, tmp_path: Path
+    one_layer: Path, data: ClassificationData, method: str, cache: Path, tmp_path: Path
 ) -> None:
     recorder, is_first = Recorder(), not any(cache.iterdir())
     chosen = OBERT(gradients=32) if method == "obert" else method  # 256 by default, at each of four events
-    result = compress(model_folder, data, method=chosen, density=0.2, training=QUICK, callback=recorder, cache=cache)
+    result = compress(one_layer, data, method=chosen, density=0.2, training=QUICK, callback=recorder, cache=cache)
     baseline = ["dense", "evaluating", "teaching"] if is_first else []
     events = ["sampling", "scoring", "pruning"] * 4 if method == "obert" else []
     assert recorder.phases == ["loading", *baseline, "pruning", *events, "evaluating"]
@@ -101,7 +102,8 @@ def evaluate(model: Any, tokenizer: Any, data: ClassificationData) -> dict[str, 
 def test_the_same_seed_gives_the_same_result(model_folder: Path, data: ClassificationData) -> None:
     quick = replace(QUICK, max_steps=10)
     results = [
-        compress(model_folder, data, density=0.3, training=quick, seed=seed, dense_baseline=False) for seed in (4, 4, 5)
+        compress(model_folder, data, method="movement", density=0.3, training=quick, seed=seed, dense_baseline=False)
+        for seed in (4, 4, 5)
     ]
     states = [result.model.state_dict() for result in results]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
@@ -111,9 +113,9 @@ def test_the_same_seed_gives_the_same_result(model_folder: Path, data: Classific
 
 @pytest.mark.slow
 def test_a_fine_tuned_model_is_its_own_baseline(
-    model_folder: Path, data: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_layer: Path, data: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained = compress(model_folder, data, method=Magnitude(), density=1.0, training=QUICK, dense_baseline=False)
+    trained = compress(one_layer, data, method=Magnitude(), density=1.0, training=QUICK, dense_baseline=False)
     trained.model.save_pretrained(tmp_path / "trained")
     trained.tokenizer.save_pretrained(tmp_path / "trained")
     recorder = Recorder()
@@ -183,13 +185,13 @@ def test_classes_in_another_order_are_translated(fine_tuned: Callable[..., Path]
 
 
 @pytest.mark.slow
-def test_regression(model_folder: Path, data: ClassificationData) -> None:
+def test_regression(one_layer: Path, data: ClassificationData) -> None:
     def scored(split: Split) -> Split:
         return Split(split.texts, split.texts, [5.0 * label for label in split.labels])
 
     task = get_task("stsb")
     similar = ClassificationData(task, (), scored(data.train), scored(data.validation))
-    result = compress(model_folder, similar, method="magnitude", density=0.5, training=replace(QUICK, max_steps=100))
+    result = compress(one_layer, similar, method="magnitude", density=0.5, training=QUICK)
     assert result.metrics["eval/pearson"] > 0.9
     names = {f"{part}/{name}" for part in ("dense", "eval", "delta") for name in task.metrics}
     assert set(result.metrics) == names | {"delta_low/pearson", "delta_high/pearson", "above_constant"}
@@ -256,8 +258,8 @@ def test_tokens_of_an_encoder_are_not_a_decoders(
     written = Split(["good [SEP] word1", *data.train.texts], None, [1, *data.train.labels])
     both = replace(data, train=written)
     for folder in (model_folder, bart):  # one tokenizer; BART refuses a text with two end tokens
-        quick = Training(max_steps=20, batch_size=32)
-        compress(folder, both, density=0.5, training=quick, dense_baseline=False, cache=tmp_path / "cache")
+        quick: dict[str, Any] = {"training": Training(max_steps=6, batch_size=32), "dense_baseline": False}
+        compress(folder, both, method="magnitude", density=0.5, cache=tmp_path / "cache", **quick)
 
 
 @pytest.mark.slow
@@ -273,8 +275,8 @@ def test_no_thread_is_slowed_down_by_denormals(model_folder: Path, data: Classif
 
     def run() -> None:
         torch.set_num_threads(2)
-        quick = Training(max_steps=10, batch_size=32)
-        compress(model_folder, data, density=0.5, training=quick, dense_baseline=False, callback=Multiply())
+        quick: dict[str, Any] = {"training": Training(max_steps=10, batch_size=32), "dense_baseline": False}
+        compress(model_folder, data, method="magnitude", density=0.5, callback=Multiply(), **quick)
 
     with ThreadPoolExecutor(1) as fresh:  # torch has threads of its own for each of Python's
         fresh.submit(run).result()
@@ -385,10 +387,16 @@ def test_patterns_decide_what_is_pruned(model_folder: Path, data: Classification
 @pytest.mark.slow
 @pytest.mark.parametrize(("schedule", "cooldown"), [(Schedule(), 0.5), (Schedule(cooldown=0.3), 0.3)])
 def test_a_preset_sets_epochs_and_cooldown_and_says_so(
-    model_folder: Path, data: ClassificationData, schedule: Schedule, cooldown: float
+    model_folder: Path,
+    data: ClassificationData,
+    schedule: Schedule,
+    cooldown: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(run_length, "_FEWEST_STEPS", 10)
     few = replace(data, train=sentences(64, 1))
-    long, short = Training(preset="long"), Training().settings(few.task, examples=len(few.train))
+    long = Training(preset="long", batch_size=64)
+    short = Training(batch_size=64).settings(few.task, examples=len(few.train))
     result = compress(
         model_folder, few, method=Magnitude(schedule=schedule), density=0.2, training=long, dense_baseline=False
     )

@@ -22,7 +22,8 @@ from mvprune_core.tasks.batching import Examples
 from mvprune_core.tasks.outputs import ClassLogits, Values
 from mvprune_core.training.distillation import DistillationLoss, compute_teacher_logits, reorder_classes
 
-QUICK = Training(max_steps=60, batch_size=32, learning_rate=5e-3)
+QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
+LEARNED = Training(max_steps=60, batch_size=32, learning_rate=5e-3)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -88,13 +89,13 @@ class Phases(Callback):
 
 
 @pytest.fixture
-def teacher_folder(model_folder: Path, data: ClassificationData, tmp_path: Path) -> Path:
+def teacher_folder(one_layer: Path, data: ClassificationData, tmp_path: Path) -> Path:
     trained = compress(
-        model_folder,
+        one_layer,
         data,
         method=Magnitude(),
         density=1.0,
-        training=replace(QUICK, max_steps=150),
+        training=LEARNED,
         dense_baseline=False,
     )
     trained.model.save_pretrained(tmp_path / "teacher")
@@ -104,16 +105,16 @@ def teacher_folder(model_folder: Path, data: ClassificationData, tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_student_learns_from_the_teacher_alone(
-    model_folder: Path, teacher_folder: Path, data: ClassificationData, tmp_path: Path
+    one_layer: Path, teacher_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     lies = Split(data.train.texts, None, [0, 1] * 200)  # labels that say nothing: all is learned from the teacher
     phases = Phases()
     result = compress(
-        model_folder,
+        one_layer,
         ClassificationData(data.task, data.labels, lies, data.validation),
         method="soft_movement",
         density=0.3,
-        training=replace(QUICK, max_steps=150),
+        training=LEARNED,
         teacher=Teacher(teacher_folder, alpha=1.0),
         dense_baseline=False,
         callback=phases,
@@ -296,6 +297,7 @@ def test_a_teacher_is_asked_again_where_it_reads_more_or_in_another_precision(
     """It reads more than this student can."""
     short = save(BertModel(bert_config(max_position_embeddings=8)), "short")
     options: dict[str, Any] = {"teacher": Teacher(fine_tuned), "cache": tmp_path / "cache", "dense_baseline": False}
+    options["method"] = "magnitude"
     phases = []
     for value in values:
         phases.append(Phases())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_each_kind_of_task_has_a_loss(folder: Path, kind: str, loss: str) -> Non
         TASKS[kind],
         method="magnitude",
         density=0.2,
-        training=SHORT,
+        training=replace(SHORT, max_steps=6),
         dense_baseline=False,
         teacher=None,
         target_bytes=1_100_000,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -41,16 +42,18 @@ QUICK: dict[str, Any] = {
 STILL: dict[str, Any] = QUICK | {"training": Training(max_steps=1, batch_size=8, learning_rate=1e-30)}
 
 
-@pytest.fixture
-def pruned(model_folder: Path, data: ClassificationData) -> Result:
+@pytest.fixture(scope="module")
+def pruned(shared_model: Path, data: ClassificationData) -> Result:
     """A model with a fifth of its weights."""
-    return compress(model_folder, data, method=Magnitude(), density=0.2, **QUICK)
+    torch.set_num_threads(1)
+    return compress(shared_model, data, method=Magnitude(), density=0.2, **QUICK)
 
 
-@pytest.fixture
-def artifact(pruned: Result, tmp_path: Path) -> Path:
-    pruned.save(tmp_path / "artifact")
-    return tmp_path / "artifact"
+@pytest.fixture(scope="module")
+def artifact(pruned: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pruned") / "artifact"
+    pruned.save(folder)
+    return folder
 
 
 @pytest.fixture
@@ -163,6 +166,7 @@ def test_local_selection_keeps_no_weight_that_the_mask_does_not(
     pruned: Result, model_folder: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     name = "bert.encoder.layer.0.output.dense.weight"
+    pruned = replace(pruned, model=copy.deepcopy(pruned.model))
     with torch.no_grad():
         pruned.model.state_dict()[name].view(-1)[3:] = 0
     pruned.model.save_pretrained(tmp_path / "uneven")

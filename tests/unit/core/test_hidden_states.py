@@ -30,7 +30,7 @@ from mvprune_core.models.prunable import prunable_layers
 from mvprune_core.tasks import Objective
 from mvprune_core.training.distillation import HiddenStates
 
-QUICK = Training(max_steps=60, batch_size=32, learning_rate=5e-3)
+QUICK = Training(max_steps=30, batch_size=32, learning_rate=5e-3)
 IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0], [2, 3, 0, 0]])
 ATTENDED = IDS.ne(0).long()
 
@@ -121,7 +121,7 @@ def gap(folder: Path, model: nn.Module, objective: Objective, batch: dict[str, T
 
 @pytest.mark.slow
 def test_hidden_states_come_closer(
-    model_folder: Path, data: ClassificationData, objective: Objective, tmp_path: Path
+    one_layer: Path, data: ClassificationData, objective: Objective, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {
         "method": "magnitude",
@@ -130,17 +130,17 @@ def test_hidden_states_come_closer(
         "dense_baseline": False,
     }
     exact = {"weight_dtype": "fp32", "embedding_dtype": "fp32"}
-    dense = compress(model_folder, data, density=1.0, **exact, **options)
+    dense = compress(one_layer, data, density=1.0, **exact, **options)
     teacher = tmp_path / "teacher"
     dense.model.save_pretrained(teacher)
     dense.tokenizer.save_pretrained(teacher)
     batch = {"input_ids": IDS, "attention_mask": ATTENDED}
     gaps = []
     for weight in (0.0, 1.0):
-        result = compress(model_folder, data, density=0.3, teacher=Teacher(teacher, hidden_states=weight), **options)
+        result = compress(one_layer, data, density=0.3, teacher=Teacher(teacher, hidden_states=weight), **options)
         gaps.append(gap(teacher, result.model, objective, batch))
     assert gaps[1] < 0.7 * gaps[0]
-    own = compress(model_folder, data, density=0.3, teacher=Teacher(hidden_states=1.0), **options)
+    own = compress(one_layer, data, density=0.3, teacher=Teacher(hidden_states=1.0), **options)
     assert own.info.spec["teacher"]["hidden_states"] == 1.0
     for name, value in result.model.state_dict().items():
         assert torch.equal(own.model.state_dict()[name], value), (
@@ -150,17 +150,17 @@ def test_hidden_states_come_closer(
 
 @pytest.fixture
 def few(data: ClassificationData) -> ClassificationData:
-    """80 examples: 25 steps of 16 pass over them five times."""
-    return replace(data, train=sentences(80, 1))
+    """32 examples: 10 steps of 16 pass over them five times."""
+    return replace(data, train=sentences(32, 1))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "teacher", "weight"),
     [
-        (24, Teacher(), 0.0),
-        (25, Teacher(), 1.0),
-        (25, Teacher(hidden_states=0.0), 0.0),
+        (9, Teacher(), 0.0),
+        (10, Teacher(), 1.0),
+        (10, Teacher(hidden_states=0.0), 0.0),
         (6, Teacher(hidden_states=0.5), 0.5),
     ],
 )
@@ -181,7 +181,7 @@ def test_a_second_run_that_matches_hidden_states_trains_at_once(
     phases = []
     for density in (0.3, 0.5):
         heard = Recorder()
-        training = Training(max_steps=25, batch_size=16)
+        training = Training(max_steps=10, batch_size=16)
         compress(
             *(model_folder, few),
             method="soft_movement",
@@ -201,7 +201,7 @@ def test_a_teacher_of_another_pretraining_is_not_matched_unasked(
 ) -> None:
     torch.manual_seed(2)
     teacher = Teacher(save(BertForSequenceClassification(bert_config()), "fine-tuned"))
-    training = Training(max_steps=25, batch_size=16)
+    training = Training(max_steps=10, batch_size=16)
     result = compress(
         model_folder, few, method="magnitude", density=0.3, teacher=teacher, training=training, dense_baseline=False
     )
@@ -218,7 +218,7 @@ def test_a_model_that_does_not_give_its_hidden_states(
         return whole(self, *inputs, **options)
 
     monkeypatch.setattr(BertForSequenceClassification, "forward", silent)
-    options: dict[str, Any] = {"method": "magnitude", "density": 0.3, "training": Training(max_steps=25, batch_size=16)}
+    options: dict[str, Any] = {"method": "magnitude", "density": 0.3, "training": Training(max_steps=10, batch_size=16)}
     assert compress(model_folder, few, **options).info.spec["teacher"]["hidden_states"] == 0.0
     with pytest.raises(CompressionError, match="it gives no hidden states") as raised:
         compress(model_folder, few, teacher=Teacher(hidden_states=1.0), **options)

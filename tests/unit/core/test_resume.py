@@ -52,10 +52,9 @@ def same(first: Result, second: Result) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("teacher", [Teacher(), Teacher(hidden_states=1.0)], ids=("logits", "hidden states too"))
-def test_stops_in_every_phase_change_nothing(
-    model_folder: Path, data: ClassificationData, tmp_path: Path, teacher: Teacher
-) -> None:
+def test_stops_in_every_phase_change_nothing(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+    """With a teacher of logits and of hidden states."""
+    teacher = Teacher(hidden_states=1.0)
     options: dict[str, Any] = {"density": 0.2, "method": "l0", "training": QUICK, "teacher": teacher}
     whole = compress(model_folder, data, **options)
     folder = tmp_path / "checkpoint"

@@ -67,12 +67,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
-@pytest.fixture
-def artifact(model_folder: Path, data: ClassificationData, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def artifact(shared_model: Path, data: ClassificationData, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with a fifth of its weights."""
-    result = compress(model_folder, data, method=Magnitude(), density=0.2, training=QUICK, **EXACT)
-    result.save(tmp_path / "artifact")
-    return tmp_path / "artifact"
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("pruned") / "artifact"
+    compress(shared_model, data, method=Magnitude(), density=0.2, training=QUICK, **EXACT).save(folder)
+    return folder
 
 
 @pytest.fixture

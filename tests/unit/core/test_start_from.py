@@ -36,12 +36,14 @@ AT_ONCE = Schedule("one_shot", pruning_start=0.5)
 METHODS = (Magnitude(schedule=AT_ONCE), OBERT(schedule=AT_ONCE, gradients=4))
 
 
-@pytest.fixture
-def start(model_folder: Path, data: ClassificationData, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def start(shared_model: Path, data: ClassificationData, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An artifact with two fifths of its weights, in blocks of four."""
-    result = compress(model_folder, data, method=Magnitude(selection="global"), density=0.4, pattern="1x4", **QUICK)
-    result.save(tmp_path / "start")
-    return tmp_path / "start"
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("pruned") / "start"
+    result = compress(shared_model, data, method=Magnitude(selection="global"), density=0.4, pattern="1x4", **QUICK)
+    result.save(folder)
+    return folder
 
 
 def _state(folder: Path) -> dict[str, torch.Tensor]:

@@ -33,7 +33,7 @@ def test_both_models_are_measured_on_the_test_examples_once(
 
     monkeypatch.setattr(Classification, "predict", watched)
     training = replace(SHORT, max_steps=15, evaluate_every=5)
-    options = {"density": 0.2, "training": training, "teacher": None, "cache": tmp_path, **EXACT}
+    options = {"density": 0.2, "method": "magnitude", "training": training, "teacher": None, "cache": tmp_path, **EXACT}
     result = compress(model_folder, tested, **options)
     assert read.count(100) == 2
     metrics = result.metrics
@@ -57,7 +57,7 @@ def test_a_dense_model_is_compared_on_the_test_examples_that_it_has_seen(
 
     def pruned(data: ClassificationData) -> dict[str, float]:
         options = {"density": 0.2, "training": SHORT, "teacher": None, "dense_baseline": baseline, **EXACT}
-        return dict(compress(model_folder, data, **options).metrics)
+        return dict(compress(model_folder, data, method="magnitude", **options).metrics)
 
     found = pruned(tested)
     assert found["test_dense/accuracy"] == dense.metrics["test/accuracy"]

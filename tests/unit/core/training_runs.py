@@ -11,7 +11,7 @@ from tests.unit.core.masks import new_masks
 from torch import Tensor, nn
 
 from mvprune.data.tasks import get_task
-from mvprune_core import Callback, Method, Training
+from mvprune_core import METHODS, OBERT, Callback, Method, Training
 from mvprune_core.base.settings import Settings
 from mvprune_core.models.loading import Loaded, find_model, load_model
 from mvprune_core.pruning.selectors import WEIGHTS, Selector
@@ -39,6 +39,13 @@ class Recorder(Callback):
 
     def on_evaluate(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
         self.evaluations.append((phase, step, dict(metrics)))
+
+
+def method_of(name: str | None) -> Method | None:
+    """A method by its name; obert samples 256 gradients by default, which a short run does not need."""
+    if name == "obert":
+        return OBERT(gradients=16)
+    return METHODS[name]() if name else None
 
 
 def settings(**changes: Any) -> Settings:

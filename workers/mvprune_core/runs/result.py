@@ -6,6 +6,7 @@ import hashlib
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -129,4 +130,10 @@ def model_source(source: Source) -> ModelSource:
 
 def versions() -> dict[str, str]:
     """Versions of what decides the result."""
-    return {"python": platform.python_version()} | {package: version(package) for package in _PACKAGES}
+    return {"python": platform.python_version()} | {package: _version(package) for package in _PACKAGES}
+
+
+@cache
+def _version(package: str) -> str:
+    """Read once: the file is parsed like an e-mail, and a run asks four times."""
+    return version(package)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 from sklearn.utils.class_weight import compute_class_weight
@@ -40,6 +40,7 @@ def drawn(seed: int, classes: int, examples: int = 60) -> tuple[Any, Any]:
 
 
 @pytest.mark.slow
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(2, 5))
 def test_metrics_are_scikit_learns(seed: int, classes: int) -> None:
     logits, true = drawn(seed, classes)
@@ -195,7 +196,7 @@ def test_the_classes_of_the_dense_model_stand_beside_those_of_the_result(model_f
         assert sum(one.right for one in classes) / 40 == pytest.approx(found[0].metrics[f"{name}/accuracy"])
     low, high = (found[0].metrics[f"delta_{side}/roc_auc"] for side in ("low", "high"))
     assert low <= found[0].metrics["delta/roc_auc"] <= high
-    dense = compress(model_folder, unbalanced(), density=1, metric="roc_auc", training=QUICK["training"])
+    dense = compress(model_folder, unbalanced(), density=1, metric="roc_auc", **QUICK)
     shared = SharedBaseline("dense", dense.info)
     again = compress(model_folder, unbalanced(), **options, dense_baseline=shared, teacher=None).info
     assert again.dense_classes == dense.info.classes

@@ -39,7 +39,7 @@ from mvprune_core.tasks.outputs import LabelLogits
 
 TASK = get_task("multi-label-classification")
 MEANT = {"blame": BAD, "high praise": GOOD, "numbers": NEUTRAL[:3]}
-LEARNED = Training(max_steps=120, batch_size=32, learning_rate=5e-3)
+LEARNED = Training(max_steps=100, batch_size=32, learning_rate=5e-3)
 
 
 def drawn(seed: int, labels: int = 3, texts: int = 50) -> tuple[Any, Any]:
@@ -172,13 +172,13 @@ def write(path: Path, count: int, seed: int, *, pairs: bool = False) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pairs", [False, True])
-def test_a_pruned_model_answers_alike_everywhere(model_folder: Path, tmp_path: Path, *, pairs: bool) -> None:
+def test_a_pruned_model_answers_alike_everywhere(one_layer: Path, tmp_path: Path, *, pairs: bool) -> None:
     train, dev, test = (
         write(tmp_path / f"{name}.jsonl", count, seed, pairs=pairs)
         for name, count, seed in (("train", 300, 0), ("dev", 80, 1), ("test", 80, 2))
     )
     data = load_task(TASK.name, train=train, validation=dev, test=test)
-    result = compress(model_folder, data, density=0.5, method="magnitude", training=LEARNED, metric="f1_macro")
+    result = compress(one_layer, data, density=0.5, method="magnitude", training=LEARNED, metric="f1_macro")
     assert result.primary_metric == "f1_macro"
     assert result.metrics["eval/f1_macro"] > 0.7
     assert result.metrics["dense/f1_macro"] > 0.7
@@ -207,11 +207,14 @@ def test_a_pruned_model_answers_alike_everywhere(model_folder: Path, tmp_path: P
     pipeline: Any = TextClassificationPipeline(
         model=model, tokenizer=AutoTokenizer.from_pretrained(plain), top_k=None, device="cpu"
     )
-    graph = onnxruntime.InferenceSession(export(tmp_path / "out", tmp_path / "onnx", to="onnx").folder / "model.onnx")
-    read = {one.name for one in graph.get_inputs()}
     for given_one, answer in zip(inputs, answers, strict=True):
         scores = {one["label"]: one["score"] for one in pipeline([given_one])[0]}
         assert scores == pytest.approx(answer["scores"], abs=1e-4)
+    if not pairs:
+        return
+    graph = onnxruntime.InferenceSession(export(tmp_path / "out", tmp_path / "onnx", to="onnx").folder / "model.onnx")
+    read = {one.name for one in graph.get_inputs()}
+    for given_one, answer in zip(inputs, answers, strict=True):
         tokens = pipeline.tokenizer(*given_one.values(), return_tensors="np")
         [logits] = graph.run(["logits"], {name: tokens.get(name, 0 * tokens["input_ids"]) for name in read})
         by_name = dict(zip(config["id2label"].values(), probabilities(logits[0]).tolist(), strict=True))

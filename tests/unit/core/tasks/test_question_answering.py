@@ -70,7 +70,7 @@ def test_compresses_and_answers(
         squad,
         method="magnitude",
         density=0.5,
-        training=Training(max_steps=100, batch_size=32, learning_rate=5e-3, max_length=32),
+        training=Training(max_steps=60, batch_size=32, learning_rate=1e-2, max_length=32),
     )
     assert result.primary_metric == "f1"
     assert result.metrics["dense/exact_match"] > 0.9

@@ -34,7 +34,7 @@ from mvprune_core.training.distillation import HiddenStates
 from mvprune_core.training.gradients import BatchGradients
 
 CPU = torch.device("cpu")
-LEARNED = Training(max_steps=120, batch_size=16, learning_rate=5e-3)
+LEARNED = Training(max_steps=80, batch_size=16, learning_rate=1e-2)
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_compresses_and_writes(
         return predict(self, model, examples, *others)
 
     monkeypatch.setattr(TextToText, "predict", recorded)
-    training, model = replace(LEARNED, evaluate_every=60), encoder_decoder(name, initializer_factor=1.0)
+    training, model = replace(LEARNED, evaluate_every=40), encoder_decoder(name, initializer_factor=1.0)
     options: dict[str, Any] = {"max_target_length": 8, "num_beams": 2, "evaluated_examples": 5}
     result = compress(folder(model), text_data(), density=0.5, method="magnitude", training=training, **options)
     assert result.metrics["dense/rougeL"] > learned

@@ -106,11 +106,11 @@ def test_a_student_is_trained_on_what_the_dense_model_writes(
 ) -> None:
     options: dict[str, Any] = {"density": 0.5, "training": SHORT, "method": "magnitude", "max_target_length": 6}
     options |= {"cache": tmp_path / "cache", "teacher": teacher, "num_beams": 2}
-    first, second, data = Phases(), Phases(), text_data()
+    first, second, data = Phases(), Phases(), text_data(train=80)
     result = compress(bart, data, callback=first, **options)
     predicts = ["teaching"] if teacher is WRITES else []
     assert first.phases == ["loading", "dense", "evaluating", "writing", *predicts, "pruning", "evaluating"]
-    assert [each for each in first.read if each[0] == "writing"][-1] == ("writing", 200, 200)
+    assert [each for each in first.read if each[0] == "writing"][-1] == ("writing", 80, 80)
     [texts] = written
     given = [right[0] for right in data.train.targets]
     assert texts != given, "it has learned little"
@@ -119,8 +119,10 @@ def test_a_student_is_trained_on_what_the_dense_model_writes(
     manifest = result.save(tmp_path / "out")
     assert manifest.spec["teacher"]["writes_targets"] is True
     assert manifest.dataset.fingerprint == data.fingerprint
-    note = "the pruned model is trained on targets that the teacher wrote for 200 examples"
+    note = "the pruned model is trained on targets that the teacher wrote for 80 examples"
     assert any(one.startswith(note) for one in read_manifest(tmp_path / "out").notes)
+    if teacher is ALONE:
+        return
     again = compress(bart, data, callback=second, **options)
     assert second.phases == ["loading", "pruning", "evaluating"], "all of it is cached"
     assert same(result, again)
@@ -133,7 +135,7 @@ def test_what_it_is_trained_on_does_not_change_what_it_is_evaluated_on(
     bart: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(written_targets, "write_texts", lambda model, sources, *_: ["good"] * len(sources.examples))
-    training = replace(SHORT, max_steps=120)
+    training = replace(SHORT, max_steps=60, learning_rate=1e-2)
     result = compress(
         *(bart, text_data()),
         density=0.5,
@@ -239,8 +241,8 @@ def test_answers_to_prompts_are_written(
 ) -> None:
     gpt2().save_pretrained(tmp_path / "gpt2")
     words.save_pretrained(tmp_path / "gpt2")
-    training = replace(SHORT, max_length=40)
-    result = compress(tmp_path / "gpt2", pairs_of(60), density=0.5, training=training, teacher=WRITES)
+    options: dict[str, Any] = {"method": "magnitude", "density": 0.5, "training": replace(SHORT, max_length=40)}
+    result = compress(tmp_path / "gpt2", pairs_of(60), teacher=WRITES, **options)
     labels = trained["pruning"].inputs["labels"]
     assert decoded(words, labels) == in_place_of(pairs_of(60).train_answers, written[0])
     assert "dense/perplexity" in result.metrics
@@ -287,8 +289,8 @@ def test_a_store_of_predictions_is_bounded_by_the_longest_targets(bart: Path, mo
 def test_stops_change_nothing(bart: Path, tmp_path: Path, teacher: Teacher) -> None:
     options: dict[str, Any] = {"density": 0.4, "method": "soft_movement", "max_target_length": 6, "teacher": teacher}
     options["training"] = replace(SHORT, max_steps=20)
-    whole = compress(bart, text_data(), **options)
+    whole = compress(bart, text_data(train=80), **options)
     for phase, step in (("dense", 7), ("writing", 0), ("pruning", 0), ("pruning", 15)):
         with pytest.raises(Stopped):
-            compress(bart, text_data(), checkpoint=tmp_path / "state", callback=StopIn(phase, step), **options)
-    assert same(whole, compress(bart, text_data(), checkpoint=tmp_path / "state", **options))
+            compress(bart, text_data(train=80), checkpoint=tmp_path / "state", callback=StopIn(phase, step), **options)
+    assert same(whole, compress(bart, text_data(train=80), checkpoint=tmp_path / "state", **options))

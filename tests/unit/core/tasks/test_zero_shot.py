@@ -118,6 +118,6 @@ def test_entailment_is_found_by_its_name(model_folder: Path, tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"must have one class called entailment, .*, got LABEL_0, LABEL_1"):
         entailment(SimpleNamespace(id2label={0: "LABEL_0", 1: "LABEL_1"}))
     quick = Training(max_steps=2, batch_size=16)
-    compress(model_folder, of_task("mrpc"), density=1, training=quick).save(tmp_path / "out")
+    compress(model_folder, of_task("mrpc"), method="magnitude", density=1, training=quick).save(tmp_path / "out")
     with pytest.raises(ArtifactError, match="must have one class called entailment"):
         Predictor.open(tmp_path / "out", hypotheses=ABOUT)
