@@ -10,6 +10,7 @@ With "web", the latter is compiled to WebAssembly instead, for the npm package i
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import shlex
@@ -78,6 +79,8 @@ def architecture(command: Sequence[str]) -> str:
 def build(library: Path = LIBRARY, flags: Sequence[str] = (), *, whole: Path | None = None) -> None:
     """Compiles the sources into shared libraries, each of which appears whole or not at all.
 
+    What the same compiler has made of the same sources, as a note beside the libraries says, is not compiled again.
+
     Args:
         library: where to, the kernel.
         flags: more of them, for the compiler and the linker.
@@ -89,8 +92,15 @@ def build(library: Path = LIBRARY, flags: Sequence[str] = (), *, whole: Path | N
     if sys.platform == "win32":
         raise BuildError("the kernel needs POSIX threads, which Windows does not have")
     command = compiler()
+    machine = architecture(command)
+    files = [library] if whole is None else [library, whole, whole.with_name(HEADER.name)]
+    note = library.with_name(f".{library.name}.made-of")
+    made_of = _made_of([*command, *flags], files)
+    if note.exists() and note.read_text() == made_of and all(file.exists() for file in files):
+        return
+    note.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent, prefix=".build-") as folder:
-        units = [[*_OF_KERNEL, *unit] for unit in _units(architecture(command))]
+        units = [[*_OF_KERNEL, *unit] for unit in _units(machine)]
         count = len(units)
         if whole is not None:
             units += [[*_OF_WHOLE, "-c", str(source)] for source in whole_sources()]
@@ -109,6 +119,7 @@ def build(library: Path = LIBRARY, flags: Sequence[str] = (), *, whole: Path | N
         if whole is not None:
             _link([*link, *objects, *_exports(folder)], whole, folder)
             shutil.copyfile(HEADER, whole.with_name(HEADER.name))
+        note.write_text(made_of)
 
 
 def zig() -> list[str]:
@@ -171,6 +182,15 @@ def _exports(folder: str) -> list[str]:
 def _names() -> list[str]:
     """The functions of the interface."""
     return [line.strip(" ;") for line in EXPORTS.read_text().splitlines() if line.strip().startswith("mvprune_")]
+
+
+def _made_of(command: Sequence[str], files: Sequence[Path]) -> str:
+    """A digest of all that the files depend on: the compiler and its flags, and the sources."""
+    names = (*command, _run([*command, "--version"]), *(file.name for file in files))
+    digest = hashlib.sha256("\0".join(names).encode())
+    for path in (Path(__file__), *sorted(HERE.glob("*/*.[ch]*")), EXPORTS):
+        digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _link(command: list[str], library: Path, folder: str) -> None:

@@ -19,8 +19,6 @@ NATIVE = ROOT / "client" / "native"
 LIBRARY = "MVPRUNE_TEST_PARTS"
 """The variable that names a library compiled before: with sanitizers."""
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fno-rtti", "-Wall", "-Wextra", "-Werror", "-Wno-maybe-uninitialized")
-# Without -g and without optimizing, which would take most of the time of these tests.
-SANITIZE = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 def compiler() -> list[str]:
@@ -31,9 +29,9 @@ def compiler() -> list[str]:
     return command
 
 
-def compile_parts(library: Path, flags: tuple[str, ...] = ()) -> None:
+def _compile(library: Path) -> None:
     """Compiles base/, text/ and parts.cpp into a shared library. Raises RuntimeError with what the compiler says."""
-    command = [*compiler(), *FLAGS, *flags, "-shared", *map(str, _sources()), "-o", str(library)]
+    command = [*compiler(), *FLAGS, "-shared", *map(str, _sources()), "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the parts of the native library do not compile:\n{done.stderr}")
@@ -66,7 +64,7 @@ def _opened() -> ctypes.CDLL | str:
     if not kept.exists():
         with TemporaryDirectory() as folder:
             try:
-                compile_parts(Path(folder) / kept.name)
+                _compile(Path(folder) / kept.name)
             except RuntimeError as error:
                 return str(error)
             shutil.move(Path(folder) / kept.name, kept)

@@ -13,7 +13,7 @@ from tests.unit.runtime import emulated
 
 from mvprune.runtime import kernel
 
-if library := os.environ.get("MVPRUNE_TEST_LIBRARY"):  # test_kernel_build.py: the same tests under sanitizers
+if library := os.environ.get("MVPRUNE_TEST_LIBRARY"):  # test_sanitizers.py: the same tests
     kernel._LIBRARY = Path(library)
 EMULATOR = shlex.split(os.environ.get("MVPRUNE_TEST_EMULATOR", ""))  # test_kernel_arm.py: the same tests, of NEON
 if EMULATOR:

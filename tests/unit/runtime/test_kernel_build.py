@@ -1,4 +1,4 @@
-"""How the native kernel is built: without a compiler, for a wheel, and under sanitizers."""
+"""How the native libraries are built: once from the same sources, without a compiler, and for a wheel."""
 
 from __future__ import annotations
 
@@ -10,55 +10,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.unit.runtime.kernel_cases import KERNEL_TESTS
 
 from native import build
 
-SANITIZE = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def sanitized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment in which Python runs with the sanitizers' library."""
-    try:
-        asked = [*build.compiler(), "-print-file-name=libasan.so"]
-    except build.BuildError as error:
-        pytest.skip(str(error))
-    runtime = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    if not Path(runtime).is_absolute():
-        pytest.skip("the compiler has no address sanitizer")
-    library = tmp_path_factory.mktemp("sanitized") / "kernel.so"
-    build.build(library, SANITIZE)
-    leaks = {"ASAN_OPTIONS": "detect_leaks=0"}  # Python's own
-    return {**os.environ, **leaks, "LD_PRELOAD": runtime, "MVPRUNE_TEST_LIBRARY": str(library)}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_the_kernel_is_clean_under_sanitizers(sanitized: dict[str, str]) -> None:
-    names = (*KERNEL_TESTS, "test_passes.py", "test_masked.py", "test_vocabulary.py", "test_decoder.py")
-    tests = [str(Path(__file__).with_name(name)) for name in names]
-    seed = "--hypothesis-seed=0"  # as of the other tests, which take theirs from the conftest
-    options = ["-q", "--noconftest", "-p", "no:cacheprovider", seed, "-k", "not environment"]
-    command = [sys.executable, "-m", "pytest", *options, *tests]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=sanitized)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert " passed" in done.stdout
-
-
-@pytest.mark.slow
-def test_the_sanitizers_would_tell(sanitized: dict[str, str]) -> None:
-    code = (
-        "import numpy as np, os, pathlib; from mvprune.runtime import kernel\n"
-        "kernel._LIBRARY = pathlib.Path(os.environ['MVPRUNE_TEST_LIBRARY'])\n"
-        "packed, x = kernel.Packed.pack(np.ones((40, 40), np.float32)), np.ones((9, 40), np.float32)\n"
-        "y = np.ones((9, 40), np.float32)\n"
-        "packed.linear(x.ctypes.data, y.ctypes.data, 10)\n"  # a token too many
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=sanitized)
-    assert done.returncode != 0
-    assert "heap-buffer-overflow" in done.stderr
 
 
 def test_without_a_compiler_the_build_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -69,6 +24,35 @@ def test_without_a_compiler_the_build_says_so(monkeypatch: pytest.MonkeyPatch, t
     with pytest.raises(build.BuildError, match="false -dumpmachine"):
         build.build(tmp_path / "kernel.so")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_built_is_built_again_only_from_other_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compiler, calls = tmp_path / "c++", tmp_path / "calls"
+    compiler.write_text(
+        f'#!/bin/sh\necho "$@" >> {calls}\nfor file; do :; done\ncase $file in /*) : > "$file";; esac\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    kernel, whole = tmp_path / "kernel.so", tmp_path / "whole.so"
+
+    def compiled(flags: tuple[str, ...] = (), whole: Path | None = None) -> bool:
+        calls.write_text("")
+        build.build(kernel, flags, whole=whole)
+        return " -c " in calls.read_text()
+
+    assert [compiled(), compiled(), compiled(("-O1",)), compiled()] == [True, False, True, True]
+    assert [compiled(whole=whole), compiled(whole=whole), compiled(), compiled(whole=whole)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    whole.unlink()
+    assert [compiled(whole=whole), compiled(whole=whole)] == [True, False]
+    changed = tmp_path / "exports.map"
+    changed.write_text(build.EXPORTS.read_text() + "\n")
+    monkeypatch.setattr(build, "EXPORTS", changed)
+    assert [compiled(whole=whole), compiled(whole=whole)] == [True, False]
 
 
 def test_a_wheel_without_a_kernel_is_for_any_platform(tmp_path: Path) -> None:
