@@ -53,7 +53,7 @@ def test_a_run_is_lit_in_all_plots_and_tables(world: World) -> None:
 
 def test_the_page_of_a_sweep_is_live_while_it_descends(world: World) -> None:
     data = {"train": server_path(world.data.train), "validation": server_path(world.data.validation)}
-    search = SearchStrategy(way="descent", min_density=0.2)
+    search = SearchStrategy(way="descent", min_density=0.4)
     options = {"method": "obert", "max_steps": 120, "batch_size": 1, "cpus": 0.1, **data}
     sweep = world.client.sweep(model="bert-base-uncased", max_loss=50.0, strategy=search, **options)
     seen: list[int] = []
@@ -67,6 +67,7 @@ def test_the_page_of_a_sweep_is_live_while_it_descends(world: World) -> None:
                 arg=max(1, there - 1),
             )
             seen.append(rows.count())
+            page.wait_for_timeout(100)  # a point takes a second
         expect(page.locator(".lead .state")).to_have_text("SUCCEEDED", timeout=20_000)
         expect(page.get_by_text("mvpctl sweep download")).to_be_visible()
         assert seen == sorted(seen)

@@ -22,7 +22,7 @@ def choose_folder(page: Page, folder: Path) -> None:
 
 
 def test_a_models_folder_goes_on_after_a_lost_connection_and_after_a_reload(world: World, tmp_path: Path) -> None:
-    folder = write_bert(tmp_path / "my-model", 40 << 20)
+    folder = write_bert(tmp_path / "my-model", 20 << 20)  # three chunks, and those of small files
     (folder / "notes.pkl").write_bytes(b"x")
     sent: list[str] = []
     lost: list[str] = []
@@ -69,7 +69,7 @@ def test_a_models_folder_goes_on_after_a_lost_connection_and_after_a_reload(worl
 
 
 def test_a_file_that_changes_while_it_is_sent_is_refused(world: World, tmp_path: Path) -> None:
-    folder = write_bert(tmp_path / "changing", 40 << 20)
+    folder = write_bert(tmp_path / "changing", 10 << 20)
     weights = folder / "model.safetensors"
 
     def change(route: Route) -> None:
