@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -61,12 +62,14 @@ async def form_token(browser: httpx.AsyncClient, path: str) -> str:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path, sqlite_template: Path) -> AsyncIterator[World]:
     waiting = tmp_path / "waits"  # a worker that only waits
     waiting.write_text("#!/bin/sh\nexec sleep 120\n")
     waiting.chmod(0o755)
     data = tmp_path / "train.tsv"
     data.write_text("text\tlabel\ngood\t1\nbad\t0\n")
+    (tmp_path / "home").mkdir()
+    shutil.copy(sqlite_template, tmp_path / "home" / "mvprune.sqlite")
     server = Settings(
         home=tmp_path / "home",
         address="127.0.0.1:0",

@@ -252,7 +252,9 @@ async def test_an_admin_makes_webhooks_and_sends_again(world: World) -> None:
         assert secret[0] not in shown
         tested = await browser.post(f"{path}/change", data={**form, "change": "test"}, headers=OWN)
         assert "delivered (HTTP 204)" in tested.text
+        sent = len(receiver.got)
         await browser.post(f"/projects/search/jobs/{world.job}/cancel", data=form, headers=OWN)
+        await until_true(lambda: len(receiver.got) > sent)
         page = await until_seen(
             lambda: browser.get(path, params={"state": "delivered"}), lambda seen: world.job in seen.text
         )
