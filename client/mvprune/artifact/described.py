@@ -94,7 +94,9 @@ def model_without_values(config: Mapping[str, Any]) -> Any:
     def on_meta(_: nn.Module, __: str, parameter: nn.Parameter) -> Any:
         if threading.get_ident() != thread or parameter.is_meta:
             return None
-        return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        empty: Any = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        empty._is_hf_initialized = True  # transformers draws no values for it, which took half of the time
+        return empty
 
     hook = register_module_parameter_registration_hook(on_meta)
     try:

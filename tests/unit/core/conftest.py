@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,50 +71,56 @@ def save(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> Callable[..., Pa
     return write
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A BERT without a task head, written once for all tests, and the state of torch's generator after it was drawn."""
+
+    folder: Path
+    state: torch.Tensor
+
+    def copy(self, folder: Path) -> Path:
+        """As if it was drawn for a test."""
+        torch.set_rng_state(self.state)
+        return Path(shutil.copytree(self.folder, folder))
+
+
 @pytest.fixture(scope="session")
-def drawn_model(
+def drawn(
     tmp_path_factory: pytest.TempPathFactory,
     tokenizer: PreTrainedTokenizerFast,
     bert_config: Callable[..., BertConfig],
-) -> tuple[Path, torch.Tensor]:
-    """A BERT without a task head, written once, and the state of torch's generator after it was drawn."""
-    folder = tmp_path_factory.mktemp("drawn") / "model"
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        BertModel(bert_config()).save_pretrained(folder)
-        state = torch.get_rng_state()
-    tokenizer.save_pretrained(folder)
-    return folder, state
+) -> Callable[[int], Drawn]:
+    """A model of so many layers."""
+
+    @cache
+    def draw(layers: int) -> Drawn:
+        folder = tmp_path_factory.mktemp("drawn") / "model"
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            BertModel(bert_config(num_hidden_layers=layers)).save_pretrained(folder)
+            state = torch.get_rng_state()
+        tokenizer.save_pretrained(folder)
+        return Drawn(folder, state)
+
+    return draw
 
 
 @pytest.fixture(scope="session")
-def shared_model(drawn_model: tuple[Path, torch.Tensor]) -> Path:
-    """The folder of `model_folder` for all tests: none may change it."""
-    return drawn_model[0]
+def shared_model(drawn: Callable[[int], Drawn]) -> Path:
+    """The folder of `model_folder` for fixtures of whole files: none may change it."""
+    return drawn(2).folder
 
 
 @pytest.fixture
-def model_folder(drawn_model: tuple[Path, torch.Tensor], tmp_path: Path) -> Path:
-    """A BERT without a task head, in a folder of the test's own."""
-    folder, state = drawn_model
-    torch.set_rng_state(state)
-    return Path(shutil.copytree(folder, tmp_path / "model"))
+def model_folder(drawn: Callable[[int], Drawn], tmp_path: Path) -> Path:
+    """A BERT without a task head."""
+    return drawn(2).copy(tmp_path / "model")
 
 
-@pytest.fixture(scope="session")
-def one_layer(
-    tmp_path_factory: pytest.TempPathFactory,
-    tokenizer: PreTrainedTokenizerFast,
-    bert_config: Callable[..., BertConfig],
-) -> Path:
-    """A BERT of one layer without a task head, which learns in fewer and faster steps. For all tests: none may change
-    it."""
-    folder = tmp_path_factory.mktemp("drawn") / "one-layer"
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        BertModel(bert_config(num_hidden_layers=1)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+@pytest.fixture
+def one_layer(drawn: Callable[[int], Drawn], tmp_path: Path) -> Path:
+    """A BERT of one layer, which learns in fewer and faster steps, in place of `model_folder`."""
+    return drawn(1).copy(tmp_path / "model")
 
 
 @pytest.fixture

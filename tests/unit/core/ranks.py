@@ -69,7 +69,7 @@ with without_collection():
 ranks.main()
 """
 STEPS = 12
-_FEW_STEPS = 8  # of each method: two epochs and more of `FEW`
+_FEW_STEPS = 6  # of each method and task: two epochs of `FEW`
 IN_BLOCKS = ("soft_movement", "l0", "obert", "rigl")  # scores, shared gates, samples and buffers
 DATA = ClassificationData(get_task("sst2"), ("negative", "positive"), sentences(160, 1), sentences(90, 2))
 # The last batch of an epoch is one example: some rank has no part of it.
@@ -196,8 +196,8 @@ def tasks(group: Group, folder: Path) -> dict[str, Any]:
         loaded = load_model(find_model(folder / model, None), objective, seed=0)
         validation = objective.validation_examples(loaded.tokenizer, loaded.config, 32)
         before = objective.predict(loaded.model, validation, torch.device("cpu"), group)
-        curve = Curve("pruning", STEPS)
-        run(loaded, objective, _settings(), SoftMovement(), group=group, curve=curve)
+        curve, chosen = Curve("pruning", _FEW_STEPS), replace(_settings(), max_steps=_FEW_STEPS)
+        run(loaded, objective, chosen, SoftMovement(), group=group, curve=curve)
         found[name] = {"predictions": before, "loss": curve.history().loss, "model": _state(loaded.model)}
     return found
 

@@ -48,16 +48,16 @@ def folder_of(result: Result, folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_student_of_a_shared_baseline_is_that_of_its_own_baseline_and_trains_nothing_dense(
-    model_folder: Path, few: ClassificationData, tmp_path: Path
+    one_layer: Path, few: ClassificationData, tmp_path: Path
 ) -> None:
-    other = dense(model_folder, few)
+    other = dense(one_layer, few)
     heard = Recorder()
-    own = compress(model_folder, few, method="soft_movement", density=0.3, training=LONG)
+    own = compress(one_layer, few, method="soft_movement", density=0.3, training=LONG)
     teacher = Teacher(folder_of(other, tmp_path / "teacher"))
     baseline = shared(other, is_teacher=True)
     options: dict[str, Any] = {"teacher": teacher, "dense_baseline": baseline, "callback": heard}
     options["method"] = "soft_movement"
-    student = compress(model_folder, few, density=0.3, training=LONG, **options)
+    student = compress(one_layer, few, density=0.3, training=LONG, **options)
 
     assert heard.phases == ["loading", "teaching", "pruning", "evaluating"]
     assert [phase.name for phase in student.history.phases] == ["pruning"]
@@ -76,31 +76,31 @@ def test_a_student_of_a_shared_baseline_is_that_of_its_own_baseline_and_trains_n
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["trim_vocabulary", "trim_positions"])
 def test_hidden_states_of_a_teacher_without_all_embeddings_are_not_matched_unasked(
-    model_folder: Path, few: ClassificationData, tmp_path: Path, option: str
+    one_layer: Path, few: ClassificationData, tmp_path: Path, option: str
 ) -> None:
-    other = dense(model_folder, few, **{option: True})
+    other = dense(one_layer, few, **{option: True})
     teacher = Teacher(folder_of(other, tmp_path / "teacher"))
     options: dict[str, Any] = {"teacher": teacher, "dense_baseline": shared(other, is_teacher=True)}
-    student = compress(model_folder, few, method="magnitude", density=0.3, training=LONG, **options)
+    student = compress(one_layer, few, method="magnitude", density=0.3, training=LONG, **options)
     assert student.info.spec["teacher"]["hidden_states"] == 0.0
 
 
 @pytest.mark.slow
 def test_a_baseline_that_is_not_the_teacher_changes_no_default(
-    model_folder: Path, few: ClassificationData, tmp_path: Path
+    one_layer: Path, few: ClassificationData, tmp_path: Path
 ) -> None:
-    other = dense(model_folder, few)
+    other = dense(one_layer, few)
     options: dict[str, Any] = {"method": "magnitude", "density": 0.3, "training": LONG, "dense_baseline": shared(other)}
-    taught = compress(model_folder, few, teacher=Teacher(folder_of(other, tmp_path / "teacher")), **options)
+    taught = compress(one_layer, few, teacher=Teacher(folder_of(other, tmp_path / "teacher")), **options)
     assert taught.info.spec["teacher"]["hidden_states"] == 0.0
-    alone = compress(model_folder, few, teacher=None, **options)
+    alone = compress(one_layer, few, teacher=None, **options)
     assert alone.metrics["dense/accuracy"] == taught.metrics["dense/accuracy"] == other.metrics["eval/accuracy"]
 
 
 @pytest.mark.parametrize("required", [False, True])
 @pytest.mark.parametrize("unlike", ["pruned", "model", "data"])
 def test_a_model_that_cannot_be_the_baseline(
-    model_folder: Path,
+    one_layer: Path,
     save: Callable[..., Path],
     bert_config: Callable[..., Any],
     data: ClassificationData,
@@ -114,7 +114,7 @@ def test_a_model_that_cannot_be_the_baseline(
         "data": {"data": replace(data, validation=data.train)},
     }
     why = {"pruned": "has the density 0.5", "model": "was trained from another model", "data": "was trained on other"}
-    baseline = shared(dense(**({"model": model_folder, "data": data, "training": quick} | others[unlike])))
+    baseline = shared(dense(**({"model": one_layer, "data": data, "training": quick} | others[unlike])))
     heard = Recorder()
     options: dict[str, Any] = {
         "method": "magnitude",
@@ -127,10 +127,10 @@ def test_a_model_that_cannot_be_the_baseline(
     options["dense_baseline"] = replace(baseline, required=required)
     if required:
         with pytest.raises(CompressionError, match=f"baseline must be a dense model .* got {JOB}, which {why[unlike]}"):
-            compress(model_folder, data, **options)
+            compress(one_layer, data, **options)
         assert heard.phases == ["loading"]
         return
-    result = compress(model_folder, data, **options)
+    result = compress(one_layer, data, **options)
     assert heard.phases == ["loading", "dense", "evaluating", "pruning", "evaluating"]
     assert [phase.name for phase in result.history.phases] == ["dense", "pruning"]
     [note] = [note for note in result.notes if "dense metrics" in note]
@@ -138,10 +138,10 @@ def test_a_model_that_cannot_be_the_baseline(
     assert "dense/accuracy" in result.metrics
 
 
-def test_a_required_baseline_is_a_matter_of_the_model(model_folder: Path, data: ClassificationData) -> None:
-    pruned = dense(model_folder, data, Training(max_steps=6, batch_size=32), density=0.5)
+def test_a_required_baseline_is_a_matter_of_the_model(one_layer: Path, data: ClassificationData) -> None:
+    pruned = dense(one_layer, data, Training(max_steps=6, batch_size=32), density=0.5)
     with pytest.raises(CompressionError) as raised:
-        compress(model_folder, data, density=0.3, teacher=None, dense_baseline=shared(pruned, required=True))
+        compress(one_layer, data, density=0.3, teacher=None, dense_baseline=shared(pruned, required=True))
     assert raised.value.reason is Reason.INVALID_MODEL
 
 
@@ -167,23 +167,23 @@ def test_a_required_baseline_is_a_matter_of_the_model(model_folder: Path, data: 
     ),
 )
 def test_other_settings_are_said(
-    model_folder: Path, data: ClassificationData, training: dict[str, Any], seed: int, spec: dict[str, Any], said: str
+    one_layer: Path, data: ClassificationData, training: dict[str, Any], seed: int, spec: dict[str, Any], said: str
 ) -> None:
     quick = Training(max_steps=6, batch_size=32, max_length=64)
-    other = dense(model_folder, data, quick)
+    other = dense(one_layer, data, quick)
     baseline = shared(other, training=other.info.spec["training"] | spec)
     chosen = Training(**({"batch_size": 32, "max_length": 64} | training))
     options: dict[str, Any] = {"method": "magnitude", "density": 0.3, "teacher": None, "training": chosen, "seed": seed}
-    result = compress(model_folder, data, dense_baseline=baseline, **options)
+    result = compress(one_layer, data, dense_baseline=baseline, **options)
     [note] = [note for note in result.notes if "dense metrics" in note]
     expected = f"the dense metrics are those of {JOB}"
     assert note.startswith(f"{expected}, which has other settings: {said}" if said else expected)
     assert (note == expected) is not bool(said)
 
 
-def test_what_a_shared_baseline_does_not_go_with(model_folder: Path, data: ClassificationData) -> None:
-    baseline = shared(dense(model_folder, data, Training(max_steps=6, batch_size=32)))
+def test_what_a_shared_baseline_does_not_go_with(one_layer: Path, data: ClassificationData) -> None:
+    baseline = shared(dense(one_layer, data, Training(max_steps=6, batch_size=32)))
     with pytest.raises(ValueError, match="teacher must name a model or be None with a SharedBaseline"):
-        compress(model_folder, data, density=0.3, dense_baseline=baseline)
+        compress(one_layer, data, density=0.3, dense_baseline=baseline)
     with pytest.raises(ValueError, match="dense_baseline must be unset with density 1"):
-        compress(model_folder, data, density=1.0, dense_baseline=baseline)
+        compress(one_layer, data, density=1.0, dense_baseline=baseline)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.core.masks import new_masks, update
 from tests.unit.core.test_resume import StopIn, same
+from tests.unit.core.training_runs import method_of
 from torch import Tensor, nn
 from transformers import BertModel
 from transformers.pytorch_utils import Conv1D
@@ -297,7 +298,7 @@ def test_a_mask_of_single_weights_gives_no_blocks(model_folder: Path, data: Clas
 def test_an_interrupted_run_ends_as_one_that_is_not(
     model_folder: Path, data: ClassificationData, tmp_path: Path, name: str
 ) -> None:
-    options = QUICK | {"method": name, "density": 0.2}
+    options = QUICK | {"method": method_of(name), "density": 0.2}
     if name == "locked_mask":
         compress(model_folder, data, **QUICK | {"method": "magnitude", "density": 0.2}).save(tmp_path / "mask")
         options |= {"mask_from": tmp_path / "mask"}

@@ -99,10 +99,10 @@ def evaluate(model: Any, tokenizer: Any, data: ClassificationData) -> dict[str, 
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_result(model_folder: Path, data: ClassificationData) -> None:
+def test_the_same_seed_gives_the_same_result(one_layer: Path, data: ClassificationData) -> None:
     quick = replace(QUICK, max_steps=10)
     results = [
-        compress(model_folder, data, method="movement", density=0.3, training=quick, seed=seed, dense_baseline=False)
+        compress(one_layer, data, method="movement", density=0.3, training=quick, seed=seed, dense_baseline=False)
         for seed in (4, 4, 5)
     ]
     states = [result.model.state_dict() for result in results]
@@ -200,7 +200,7 @@ def test_regression(one_layer: Path, data: ClassificationData) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("metric", "ended"), [("pearson", 20), ("spearman", 15)])
 def test_early_stop_goes_by_the_metric_that_is_asked_for(
-    model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch, metric: str, ended: int
+    one_layer: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch, metric: str, ended: int
 ) -> None:
     """One rises from one evaluation to the next, the other falls. The target density is reached after step 12."""
     values = itertools.count()
@@ -215,11 +215,11 @@ def test_early_stop_goes_by_the_metric_that_is_asked_for(
     monkeypatch.setattr("mvprune_core.tasks.classification.Regression.measure", judged)
     similar = ClassificationData(get_task("stsb"), (), scored(data.train), scored(data.validation))
     training = replace(QUICK, max_steps=20, evaluate_every=1, patience=3, best_metric=metric)
-    result = compress(model_folder, similar, method="random", density=0.5, training=training, dense_baseline=False)
+    result = compress(one_layer, similar, method="random", density=0.5, training=training, dense_baseline=False)
     assert result.history.phases[-1].steps[-1] == ended
 
 
-def test_a_metric_that_the_data_does_not_have_is_none_to_go_by(model_folder: Path, data: ClassificationData) -> None:
+def test_a_metric_that_the_data_does_not_have_is_none_to_go_by(one_layer: Path, data: ClassificationData) -> None:
     def three(split: Split) -> Split:
         return Split(split.texts, split.texts, [index % 3 for index in range(len(split.texts))])
 
@@ -227,20 +227,20 @@ def test_a_metric_that_the_data_does_not_have_is_none_to_go_by(model_folder: Pat
     one_file = ClassificationData(task, task.labels, three(data.train), three(data.validation))
     training = replace(QUICK, evaluate_every=1, patience=1, best_metric="accuracy_mismatched")
     with pytest.raises(CompressionError, match=r"^training\.best_metric must .*accuracy.*, got 'accuracy_mismatched'"):
-        compress(model_folder, one_file, density=0.5, training=training, dense_baseline=False)
+        compress(one_layer, one_file, density=0.5, training=training, dense_baseline=False)
 
 
 @pytest.mark.parametrize("density", [0, -1, 1.5, float("nan"), "0.1"])
-def test_density_out_of_range_is_refused(model_folder: Path, data: ClassificationData, density: Any) -> None:
+def test_density_out_of_range_is_refused(one_layer: Path, data: ClassificationData, density: Any) -> None:
     with pytest.raises(ValueError, match=r"^density must be (a number )?above 0, at most 1, got "):
-        compress(model_folder, data, density=density)
+        compress(one_layer, data, density=density)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["movement", "soft_movement", "magnitude"])
-def test_one_may_be_a_whole_number(model_folder: Path, data: ClassificationData, method: str, tmp_path: Path) -> None:
+def test_one_may_be_a_whole_number(one_layer: Path, data: ClassificationData, method: str, tmp_path: Path) -> None:
     result = compress(
-        model_folder, data, method=method, density=1, training=replace(QUICK, max_steps=6), dense_baseline=False
+        one_layer, data, method=method, density=1, training=replace(QUICK, max_steps=6), dense_baseline=False
     )
     assert result.accounting.density == 1
     assert result.save(tmp_path / "artifact").accounting.target_density == 1
@@ -249,7 +249,7 @@ def test_one_may_be_a_whole_number(model_folder: Path, data: ClassificationData,
 
 @pytest.mark.slow
 def test_tokens_of_an_encoder_are_not_a_decoders(
-    model_folder: Path, save: Callable[..., Path], data: ClassificationData, tmp_path: Path
+    one_layer: Path, save: Callable[..., Path], data: ClassificationData, tmp_path: Path
 ) -> None:
     sizes = dict.fromkeys(("encoder_layers", "decoder_layers"), 1) | {"d_model": 16, "vocab_size": 40}
     sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2)
@@ -257,13 +257,13 @@ def test_tokens_of_an_encoder_are_not_a_decoders(
     bart = save(BartModel(BartConfig(**sizes, **ids, max_position_embeddings=64)), "bart")
     written = Split(["good [SEP] word1", *data.train.texts], None, [1, *data.train.labels])
     both = replace(data, train=written)
-    for folder in (model_folder, bart):  # one tokenizer; BART refuses a text with two end tokens
+    for folder in (one_layer, bart):  # one tokenizer; BART refuses a text with two end tokens
         quick: dict[str, Any] = {"training": Training(max_steps=6, batch_size=32), "dense_baseline": False}
         compress(folder, both, method="magnitude", density=0.5, cache=tmp_path / "cache", **quick)
 
 
 @pytest.mark.slow
-def test_no_thread_is_slowed_down_by_denormals(model_folder: Path, data: ClassificationData) -> None:
+def test_no_thread_is_slowed_down_by_denormals(one_layer: Path, data: ClassificationData) -> None:
     left: list[int] = []
 
     class Multiply(Callback):
@@ -276,7 +276,7 @@ def test_no_thread_is_slowed_down_by_denormals(model_folder: Path, data: Classif
     def run() -> None:
         torch.set_num_threads(2)
         quick: dict[str, Any] = {"training": Training(max_steps=10, batch_size=32), "dense_baseline": False}
-        compress(model_folder, data, method="magnitude", density=0.5, callback=Multiply(), **quick)
+        compress(one_layer, data, method="magnitude", density=0.5, callback=Multiply(), **quick)
 
     with ThreadPoolExecutor(1) as fresh:  # torch has threads of its own for each of Python's
         fresh.submit(run).result()
@@ -293,11 +293,11 @@ def test_no_thread_is_slowed_down_by_denormals(model_folder: Path, data: Classif
     ],
 )
 def test_a_run_without_a_method_says_which_one_it_has(
-    model_folder: Path, data: ClassificationData, options: Any, method: str, why: str
+    one_layer: Path, data: ClassificationData, options: Any, method: str, why: str
 ) -> None:
     training = replace(QUICK, max_steps=6)
     given: Any = {"density": 0.5, "method": "auto"} | options
-    result = compress(model_folder, data, training=training, dense_baseline=False, **given)
+    result = compress(one_layer, data, training=training, dense_baseline=False, **given)
     chosen = result.info.spec["method"]
     assert list(chosen) == [method]
     if method == "obert":
@@ -312,32 +312,32 @@ def test_a_run_without_a_method_says_which_one_it_has(
 
 
 @pytest.mark.slow
-def test_folders_may_be_named_by_text(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+def test_folders_may_be_named_by_text(one_layer: Path, data: ClassificationData, tmp_path: Path) -> None:
     cache, checkpoint = f"{tmp_path}/cache", f"{tmp_path}/checkpoint"
     quick = replace(QUICK, max_steps=6)
-    compress(str(model_folder), data, density=0.5, training=quick, cache=cache, checkpoint=checkpoint)
+    compress(str(one_layer), data, density=0.5, training=quick, cache=cache, checkpoint=checkpoint)
     assert Path(cache).is_dir()
     assert Path(checkpoint).is_dir()
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5, None])
-def test_a_seed_out_of_range_is_refused(model_folder: Path, data: ClassificationData, seed: Any) -> None:
+def test_a_seed_out_of_range_is_refused(one_layer: Path, data: ClassificationData, seed: Any) -> None:
     with pytest.raises(
         ValueError,
         match=rf"^seed must be (a whole number )?from 0 to 4,294,967,295, got {seed}".replace("None", "none"),
     ):
-        compress(model_folder, data, density=0.5, seed=seed)
+        compress(one_layer, data, density=0.5, seed=seed)
 
 
-def test_unknown_methods_and_short_runs_are_refused(model_folder: Path, data: ClassificationData) -> None:
+def test_unknown_methods_and_short_runs_are_refused(one_layer: Path, data: ClassificationData) -> None:
     with pytest.raises(ValueError, match="l0, locked_mask, magnitude, one_shot_magnitude, movement"):
-        compress(model_folder, data, method="moovement", density=0.5)
+        compress(one_layer, data, method="moovement", density=0.5)
     short = Magnitude(schedule=Schedule(cooldown=0.1))
     with pytest.raises(ValueError, match="must be long enough for a step to prune in"):
-        compress(model_folder, data, method=short, density=0.5, training=Training(max_steps=4))
+        compress(one_layer, data, method=short, density=0.5, training=Training(max_steps=4))
 
 
-def test_defaults_of_a_method_are_filled_in_once(model_folder: Path, data: ClassificationData) -> None:
+def test_defaults_of_a_method_are_filled_in_once(one_layer: Path, data: ClassificationData) -> None:
     runs: list[int] = []
 
     class Watched(Magnitude):
@@ -346,7 +346,7 @@ def test_defaults_of_a_method_are_filled_in_once(model_folder: Path, data: Class
             return self
 
     training = replace(QUICK, max_steps=6)
-    compress(model_folder, data, method=Watched(), density=0.5, training=training, dense_baseline=False)
+    compress(one_layer, data, method=Watched(), density=0.5, training=training, dense_baseline=False)
     assert runs == [6]
 
 
@@ -387,7 +387,7 @@ def test_patterns_decide_what_is_pruned(model_folder: Path, data: Classification
 @pytest.mark.slow
 @pytest.mark.parametrize(("schedule", "cooldown"), [(Schedule(), 0.5), (Schedule(cooldown=0.3), 0.3)])
 def test_a_preset_sets_epochs_and_cooldown_and_says_so(
-    model_folder: Path,
+    one_layer: Path,
     data: ClassificationData,
     schedule: Schedule,
     cooldown: float,
@@ -398,7 +398,7 @@ def test_a_preset_sets_epochs_and_cooldown_and_says_so(
     long = Training(preset="long", batch_size=64)
     short = Training(batch_size=64).settings(few.task, examples=len(few.train))
     result = compress(
-        model_folder, few, method=Magnitude(schedule=schedule), density=0.2, training=long, dense_baseline=False
+        one_layer, few, method=Magnitude(schedule=schedule), density=0.2, training=long, dense_baseline=False
     )
     spec = result.info.spec
     assert "preset" not in spec["training"]
@@ -411,12 +411,12 @@ def test_a_preset_sets_epochs_and_cooldown_and_says_so(
 
 @pytest.mark.slow
 def test_a_run_that_is_too_short_for_its_density_says_so_before_training(
-    model_folder: Path, data: ClassificationData
+    one_layer: Path, data: ClassificationData
 ) -> None:
     short = Training(max_steps=10, batch_size=8)
-    result = compress(model_folder, data, density=0.2, training=short, dense_baseline=False)
+    result = compress(one_layer, data, density=0.2, training=short, dense_baseline=False)
     [note] = [note for note in result.info.notes if "likely too few" in note]
     assert note.startswith("10 steps of 8 examples are likely too few for the density 0.2: about ")
     for method, is_noted in (("one_shot_magnitude", False), ("obert", True)):
-        result = compress(model_folder, data, method=method, density=0.2, training=short, dense_baseline=False)
+        result = compress(one_layer, data, method=method, density=0.2, training=short, dense_baseline=False)
         assert any("likely too few" in note for note in result.info.notes) == is_noted

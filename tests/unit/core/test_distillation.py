@@ -27,8 +27,8 @@ LEARNED = Training(max_steps=60, batch_size=32, learning_rate=5e-3)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_what_a_teacher_says_is_what_it_answers(model_folder: Path, objective: Objective, precision: Precision) -> None:
-    loaded = load_model(find_model(model_folder, None), objective, seed=0)
+def test_what_a_teacher_says_is_what_it_answers(one_layer: Path, objective: Objective, precision: Precision) -> None:
+    loaded = load_model(find_model(one_layer, None), objective, seed=0)
     examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
     types: set[torch.dtype] = set()
     loaded.model.get_submodule("classifier").register_forward_hook(lambda *call: types.add(call[-1].dtype))
@@ -134,34 +134,34 @@ def test_a_student_learns_from_the_teacher_alone(
 
 @pytest.mark.slow
 def test_the_dense_model_teaches_where_none_is_named_and_is_trained_once(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+    one_layer: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     first, second, third = Phases(), Phases(), Phases()
     options: dict[str, Any] = {"method": "magnitude", "training": QUICK, "cache": tmp_path}
     soft: dict[str, Any] = options | {"method": "soft_movement", "density": 0.3, "teacher": Teacher()}
-    one = compress(model_folder, data, callback=first, **soft)
+    one = compress(one_layer, data, callback=first, **soft)
     assert first.phases == ["loading", "dense", "evaluating", "teaching", "pruning", "evaluating"]
     evaluated = [("evaluating", done, 200) for done in (64, 128, 192, 200)]
     taught = [("teaching", done, 400) for done in (*range(64, 400, 64), 400)]
     before = [*evaluated, *taught]
     # With fp16 and with int8 embeddings; rounding on this machine decides whether int8 for the words only is tried too.
     assert first.read in [before + evaluated * times for times in (2, 3)]
-    two = compress(model_folder, data, callback=second, **soft)
+    two = compress(one_layer, data, callback=second, **soft)
     assert second.phases == ["loading", "pruning", "evaluating"]
     assert two.metrics == one.metrics
     for name, value in one.model.state_dict().items():
         assert torch.equal(two.model.state_dict()[name], value)
-    compress(model_folder, data, density=0.3, seed=1, teacher=None, callback=third, **options)
+    compress(one_layer, data, density=0.3, seed=1, teacher=None, callback=third, **options)
     assert third.phases == ["loading", "dense", "evaluating", "pruning", "evaluating"]
 
 
 @pytest.mark.slow
 def test_by_default_the_dense_baseline_teaches_where_there_is_one(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+    one_layer: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"method": "magnitude", "training": replace(QUICK, max_steps=10), "cache": tmp_path}
     default, own, alone = (
-        compress(model_folder, data, density=0.3, **teacher, **options)
+        compress(one_layer, data, density=0.3, **teacher, **options)
         for teacher in ({}, {"teacher": Teacher()}, {"teacher": None})
     )
     assert default.info.spec["teacher"] == own.info.spec["teacher"]
@@ -170,18 +170,18 @@ def test_by_default_the_dense_baseline_teaches_where_there_is_one(
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
     assert not all(torch.equal(value, states[2][name]) for name, value in states[0].items())
     for without in ({"density": 0.3, "dense_baseline": False}, {"density": 1.0}):
-        assert "teacher" not in compress(model_folder, data, **without, **options).info.spec
+        assert "teacher" not in compress(one_layer, data, **without, **options).info.spec
 
 
-def test_what_is_no_teacher_is_refused(model_folder: Path, data: ClassificationData) -> None:
+def test_what_is_no_teacher_is_refused(one_layer: Path, data: ClassificationData) -> None:
     with pytest.raises(ValueError, match=r"^teacher must be a Teacher, \"baseline\" or None, got 'bert-large'"):
-        compress(model_folder, data, density=0.3, teacher="bert-large")
+        compress(one_layer, data, density=0.3, teacher="bert-large")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("steps", "taught"), [(3, 80), (13, 400), (14, 400)])
 def test_a_teacher_is_asked_for_what_the_run_trains_on(
-    fine_tuned: Path, model_folder: Path, data: ClassificationData, tmp_path: Path, steps: int, taught: int
+    fine_tuned: Path, one_layer: Path, data: ClassificationData, tmp_path: Path, steps: int, taught: int
 ) -> None:
     """400 examples are 12 batches of 32 and one of 16, here among the first three."""
     options: dict[str, Any] = {
@@ -192,29 +192,29 @@ def test_a_teacher_is_asked_for_what_the_run_trains_on(
     }
     options |= {"teacher": Teacher(fine_tuned), "cache": tmp_path / "cache"}
     for seed in (0, 1):
-        compress(model_folder, data, seed=seed, **options)
+        compress(one_layer, data, seed=seed, **options)
     said = [safetensors.torch.load_file(file)["logits"] for file in (tmp_path / "cache" / "logits").iterdir()]
     assert [len(logits) for logits in said] == [taught] * (2 if steps < 13 else 1), "seeds share what all examples give"
 
 
 @pytest.mark.slow
-def test_a_damaged_cache_is_made_anew(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+def test_a_damaged_cache_is_made_anew(one_layer: Path, data: ClassificationData, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "method": "magnitude",
         "training": replace(QUICK, max_steps=6),
         "cache": tmp_path / "cache",
         "density": 0.3,
     }
-    one = compress(model_folder, data, teacher=Teacher(), **options)
+    one = compress(one_layer, data, teacher=Teacher(), **options)
     files = sorted((tmp_path / "cache").rglob("*.safetensors"))
     assert {file.parent.name for file in files} == {"tokens", "logits", "baselines"}
     for file in files:
         file.write_bytes(file.read_bytes()[:-3])
-    assert compress(model_folder, data, teacher=Teacher(), **options).metrics == one.metrics
+    assert compress(one_layer, data, teacher=Teacher(), **options).metrics == one.metrics
 
 
 def test_tokenised_data_is_read_back(
-    model_folder: Path, data: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_layer: Path, data: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {
         "method": "magnitude",
@@ -222,29 +222,27 @@ def test_tokenised_data_is_read_back(
         "density": 0.3,
         "dense_baseline": False,
     }
-    one = compress(model_folder, data, cache=tmp_path, **options)
+    one = compress(one_layer, data, cache=tmp_path, **options)
 
     def tokenize(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("tokenised again")
 
     monkeypatch.setattr("mvprune_core.tasks.classification.tokenize", tokenize)
-    two = compress(model_folder, data, cache=tmp_path, **options)
+    two = compress(one_layer, data, cache=tmp_path, **options)
     assert two.metrics == one.metrics
     with pytest.raises(AssertionError, match="again"):
-        compress(
-            model_folder, data, cache=tmp_path, **options | {"training": replace(QUICK, max_steps=6, max_length=9)}
-        )
+        compress(one_layer, data, cache=tmp_path, **options | {"training": replace(QUICK, max_steps=6, max_length=9)})
 
 
-def test_a_teacher_without_a_head_for_the_task_is_refused(model_folder: Path, data: ClassificationData) -> None:
+def test_a_teacher_without_a_head_for_the_task_is_refused(one_layer: Path, data: ClassificationData) -> None:
     with pytest.raises(CompressionError, match=r"^teacher\.model must be fine-tuned for sst2, got ") as raised:
         compress(
-            model_folder,
+            one_layer,
             data,
             method="magnitude",
             density=0.3,
             training=QUICK,
-            teacher=Teacher(model_folder),
+            teacher=Teacher(one_layer),
             dense_baseline=False,
         )
     assert raised.value.reason is Reason.INVALID_MODEL
@@ -265,7 +263,7 @@ def _other_words(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [_other_activation, _other_words])
 def test_a_teacher_that_changes_in_its_folder_is_asked_again(
-    fine_tuned: Path, model_folder: Path, data: ClassificationData, tmp_path: Path, change: Callable[[Path], None]
+    fine_tuned: Path, one_layer: Path, data: ClassificationData, tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
     options: dict[str, Any] = {
         "method": "magnitude",
@@ -279,7 +277,7 @@ def test_a_teacher_that_changes_in_its_folder_is_asked_again(
         if again:
             change(fine_tuned)
         phases.append(Phases())
-        compress(model_folder, data, callback=phases[-1], **options)
+        compress(one_layer, data, callback=phases[-1], **options)
     assert ["teaching" in one.phases for one in phases] == [True, False, True]
 
 
@@ -307,14 +305,14 @@ def test_a_teacher_is_asked_again_where_it_reads_more_or_in_another_precision(
 
 
 def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_trained(
-    fine_tuned: Path, model_folder: Path, data: ClassificationData
+    fine_tuned: Path, one_layer: Path, data: ClassificationData
 ) -> None:
     phases = Phases()
     config = json.loads((fine_tuned / "config.json").read_text())
     (fine_tuned / "config.json").write_text(json.dumps(config | {"id2label": {"0": "cat", "1": "dog"}}))
     with pytest.raises(CompressionError, match="must be fine-tuned"):
         compress(
-            model_folder,
+            one_layer,
             data,
             method="magnitude",
             density=0.3,

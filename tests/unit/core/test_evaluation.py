@@ -66,7 +66,7 @@ Made = Callable[..., tuple[Path, Path, Manifest]]
 
 
 @pytest.fixture
-def made(model_folder: Path, tmp_path: Path) -> Made:
+def made(one_layer: Path, tmp_path: Path) -> Made:
     """Compresses in a few steps; gives the artifact, the file that it was evaluated on, and its manifest."""
 
     def make(task: str, write: Callable[[int, int], str], suffix: str) -> tuple[Path, Path, Manifest]:
@@ -75,7 +75,7 @@ def made(model_folder: Path, tmp_path: Path) -> Made:
             file.write_text(write(30, number))
         data = load_task(task, train=files[0], validation=files[1])
         training = Training(max_steps=4, batch_size=4, max_length=24)
-        result = compress(model_folder, data, method="magnitude", density=0.5, training=training, dense_baseline=False)
+        result = compress(one_layer, data, method="magnitude", density=0.5, training=training, dense_baseline=False)
         return tmp_path / "out", files[1], result.save(tmp_path / "out")
 
     return make
@@ -106,14 +106,14 @@ def test_the_same_data_has_the_same_metrics(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["masked-lm", "causal-lm"])
-def test_a_language_model(made: Made, model_folder: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_language_model(made: Made, one_layer: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The tokens that are hidden are always the same; progress counts blocks of tokens, rows are lines."""
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    tokenizer = AutoTokenizer.from_pretrained(one_layer)
     tokenizer.mask_token = "word9"  # a word that the texts do not have
     if task == "causal-lm":
         tokenizer = of_decoders(tokenizer)
-        gpt2().save_pretrained(model_folder)
-    tokenizer.save_pretrained(model_folder)
+        gpt2().save_pretrained(one_layer)
+    tokenizer.save_pretrained(one_layer)
     folder, dev, manifest = made(task, passages, ".txt")
     told: list[tuple[int, int]] = []
     found = evaluate(folder, dev, progress=lambda done, total: told.append((done, total)))
@@ -170,14 +170,14 @@ def test_another_task_of_its_kind_reads_other_columns(made: Made, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_the_columns_of_the_submitted_options_count_where_the_file_has_them(model_folder: Path, tmp_path: Path) -> None:
+def test_the_columns_of_the_submitted_options_count_where_the_file_has_them(one_layer: Path, tmp_path: Path) -> None:
     named = tmp_path / "named.tsv"
     rows = [line.split("\t") for line in classes(30, 1).splitlines()[1:]]
     named.write_text("\n".join(["Said It\tmood\tother", *(f"{text}\t{label}\t{label}" for text, label in rows)]))
     columns = Columns(text="said it", label="mood")
     data = load_task("text-classification", train=named, validation=named, columns=columns)
     training = Training(max_steps=2, batch_size=4, max_length=24)
-    result = compress(model_folder, data, method="magnitude", density=0.5, training=training, dense_baseline=False)
+    result = compress(one_layer, data, method="magnitude", density=0.5, training=training, dense_baseline=False)
     manifest = result.save(tmp_path / "plain")
     dataset = {"train": "server:/x", "text_column": "said it", "label_column": "mood"}
     result.save(tmp_path / "out", spec={**manifest.spec, "dataset": dataset})
@@ -227,7 +227,7 @@ def test_a_file_that_the_manifest_names_is_not_opened(made: Made) -> None:
 
 @pytest.mark.slow
 def test_a_missing_package_is_told_before_anything_is_trained(
-    made: Made, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+    made: Made, one_layer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, dev, _ = made("text-classification", classes, ".tsv")
     monkeypatch.setitem(sys.modules, "sklearn", None)
@@ -235,7 +235,7 @@ def test_a_missing_package_is_told_before_anything_is_trained(
         evaluate(folder, dev)
     data = load_task("text-classification", train=dev, validation=dev)
     with pytest.raises(CompressionError, match="sklearn") as raised:
-        compress(model_folder, data, method="magnitude", density=0.5, training=Training(max_steps=10**6))
+        compress(one_layer, data, method="magnitude", density=0.5, training=Training(max_steps=10**6))
     assert raised.value.reason is Reason.MISSING_DEPENDENCY
 
 

@@ -88,9 +88,9 @@ def test_metrics_without_a_number_are_left_out() -> None:
 
 
 @pytest.mark.slow
-def test_the_history_is_what_happened(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+def test_the_history_is_what_happened(one_layer: Path, data: ClassificationData, tmp_path: Path) -> None:
     heard = Listener()
-    result = compress(model_folder, data, method="soft_movement", density=0.2, training=EVALUATED, callback=heard)
+    result = compress(one_layer, data, method="soft_movement", density=0.2, training=EVALUATED, callback=heard)
     dense, pruning = result.history.phases
     for phase in (dense, pruning):
         assert phase.steps == tuple(range(1, 21))
@@ -108,8 +108,8 @@ def test_the_history_is_what_happened(model_folder: Path, data: ClassificationDa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["movement", "soft_movement", "l0", "magnitude"])
-def test_distributions_count_every_weight(model_folder: Path, data: ClassificationData, method: str) -> None:
-    result = compress(model_folder, data, density=0.2, method=method, training=QUICK, dense_baseline=False)
+def test_distributions_count_every_weight(one_layer: Path, data: ClassificationData, method: str) -> None:
+    result = compress(one_layer, data, density=0.2, method=method, training=QUICK, dense_baseline=False)
     counts, history = result.accounting, result.history
     assert [phase.name for phase in history.phases] == ["pruning"]
     weights = history.histograms["weights"]
@@ -133,10 +133,10 @@ def test_distributions_count_every_weight(model_folder: Path, data: Classificati
         assert tuple(map(sum, rows)) == scores.counts[group]
 
 
-def test_the_kept_have_the_greater_scores(model_folder: Path, data: ClassificationData) -> None:
+def test_the_kept_have_the_greater_scores(one_layer: Path, data: ClassificationData) -> None:
     """One threshold for all matrices: where scores decide alone no bin but that of the threshold has both."""
     method = SoftMovement(initial_scores="zero")
-    history = compress(model_folder, data, density=0.2, method=method, training=QUICK, dense_baseline=False).history
+    history = compress(one_layer, data, density=0.2, method=method, training=QUICK, dense_baseline=False).history
     counts = history.histograms["scores"].counts
     mixed = [index for index, pair in enumerate(zip(counts["kept"], counts["pruned"], strict=True)) if all(pair)]
     assert len(mixed) <= 1
@@ -145,13 +145,13 @@ def test_the_kept_have_the_greater_scores(model_folder: Path, data: Classificati
 
 @pytest.mark.slow
 def test_a_dense_phase_that_ends_early_is_judged_where_it_ended(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+    one_layer: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     still = Training(max_steps=20, learning_rate=1e-9, evaluate_every=2, patience=1)
     for _ in "found", "remembered":
         heard = Listener()
         dense, _ = compress(
-            model_folder, data, method="magnitude", density=0.2, training=still, cache=tmp_path, callback=heard
+            one_layer, data, method="magnitude", density=0.2, training=still, cache=tmp_path, callback=heard
         ).history.phases
         assert dense.steps == (1, 2, 3, 4)
         assert [one.step for one in dense.evaluations] == [2, 4]
@@ -159,18 +159,18 @@ def test_a_dense_phase_that_ends_early_is_judged_where_it_ended(
 
 
 @pytest.mark.slow
-def test_interruptions_leave_no_trace(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+def test_interruptions_leave_no_trace(one_layer: Path, data: ClassificationData, tmp_path: Path) -> None:
     options: dict[str, Any] = {"method": "magnitude", "density": 0.2, "training": EVALUATED}
-    whole = compress(model_folder, data, **options).history
+    whole = compress(one_layer, data, **options).history
     for phase, step in (("dense", 7), ("pruning", 3), ("pruning", 15)):
         with pytest.raises(Stopped):
-            compress(model_folder, data, checkpoint=tmp_path / "c", callback=Listener(phase, step), **options)
-    assert compress(model_folder, data, checkpoint=tmp_path / "c", **options).history == whole
+            compress(one_layer, data, checkpoint=tmp_path / "c", callback=Listener(phase, step), **options)
+    assert compress(one_layer, data, checkpoint=tmp_path / "c", **options).history == whole
 
 
 @pytest.mark.slow
 def test_a_dense_baseline_from_the_cache_has_its_curve(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+    one_layer: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {
         "method": "magnitude",
@@ -179,10 +179,10 @@ def test_a_dense_baseline_from_the_cache_has_its_curve(
         "teacher": Teacher(),
         "cache": tmp_path / "cache",
     }
-    first = compress(model_folder, data, **options).history
+    first = compress(one_layer, data, **options).history
     heard = Listener()
-    assert compress(model_folder, data, callback=heard, **options).history == first
+    assert compress(one_layer, data, callback=heard, **options).history == first
     assert not heard.losses["dense"]
     shutil.rmtree(tmp_path / "cache" / "logits")
-    assert compress(model_folder, data, callback=heard, **options).history == first
+    assert compress(one_layer, data, callback=heard, **options).history == first
     assert heard.losses["dense"], "trained once more, as the teacher"

@@ -64,12 +64,12 @@ def test_a_fine_tuned_model_is_stored_as_it_is(
 
 
 @pytest.mark.slow
-def test_a_model_that_is_not_fine_tuned_is_trained_as_usual(model_folder: Path, data: ClassificationData) -> None:
+def test_a_model_that_is_not_fine_tuned_is_trained_as_usual(one_layer: Path, data: ClassificationData) -> None:
     heard = Recorder()
-    result = compress(model_folder, data, method="magnitude", callback=heard, **KEEP)
+    result = compress(one_layer, data, method="magnitude", callback=heard, **KEEP)
     assert heard.phases == ["loading", "pruning", "evaluating"]
     assert NOTE not in result.notes
-    plain = compress(model_folder, data, method="magnitude", **KEEP | {"keep_fine_tuned": False})
+    plain = compress(one_layer, data, method="magnitude", **KEEP | {"keep_fine_tuned": False})
     assert all(torch.equal(value, plain.model.state_dict()[name]) for name, value in result.model.state_dict().items())
 
 
@@ -94,15 +94,15 @@ def test_what_it_does_not_go_with(fine_tuned: Path, data: ClassificationData) ->
 
 @pytest.mark.slow
 def test_a_result_is_stored_anew_as_the_runtime_is_to_compute(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+    one_layer: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     """As a descent measures its dense model with int8 activations."""
     options: dict[str, Any] = {"method": "magnitude", "density": 1.0, "training": QUICK, "dense_baseline": False}
-    dense = compress(model_folder, data, **options, **EXACT)
+    dense = compress(one_layer, data, **options, **EXACT)
     dense.save(tmp_path / "dense")
     shared = SharedBaseline("dense", dense.info)
     again: dict[str, Any] = KEEP | EXACT | {"start_from": str(tmp_path / "dense"), "dense_baseline": shared}
-    rounded = compress(model_folder, data, method="magnitude", activations="int8", **again)
+    rounded = compress(one_layer, data, method="magnitude", activations="int8", **again)
     assert NOTE in rounded.notes
     weights = dense.model.state_dict()
     assert all(torch.equal(value, weights[name]) for name, value in rounded.model.state_dict().items())
@@ -113,10 +113,10 @@ def test_a_result_is_stored_anew_as_the_runtime_is_to_compute(
 
 @pytest.mark.slow
 def test_a_result_for_other_classes_is_not_stored_anew(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+    one_layer: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"method": "magnitude", "density": 1.0, "training": QUICK, "dense_baseline": False}
-    compress(model_folder, data, **options).save(tmp_path / "dense")
+    compress(one_layer, data, **options).save(tmp_path / "dense")
     other = replace(data, labels=("other", "classes"))
     with pytest.raises(CompressionError, match="start_from must be a model for the classes of the data"):
-        compress(model_folder, other, method="magnitude", start_from=str(tmp_path / "dense"), **KEEP)
+        compress(one_layer, other, method="magnitude", start_from=str(tmp_path / "dense"), **KEEP)

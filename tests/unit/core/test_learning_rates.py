@@ -42,11 +42,11 @@ def test_the_warmup_is_a_setting(warmup: float, factors: list[float]) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_uses_its_warmup(model_folder: Path, data: ClassificationData) -> None:
+def test_a_run_uses_its_warmup(one_layer: Path, data: ClassificationData) -> None:
     def weights(**options: Any) -> Tensor:
         training = Training(max_steps=4, batch_size=16, learning_rate=RATE, **options)
         method = Magnitude(schedule=AT_ONCE)
-        result = compress(model_folder, data, method=method, density=0.25, training=training, dense_baseline=False)
+        result = compress(one_layer, data, method=method, density=0.25, training=training, dense_baseline=False)
         return result.model.state_dict()[POOLER]
 
     assert torch.equal(weights(), weights(lr_warmup=0.1))
@@ -56,14 +56,14 @@ def test_a_run_uses_its_warmup(model_folder: Path, data: ClassificationData) -> 
 @pytest.mark.parametrize("method", [Magnitude(schedule=AT_ONCE), Movement(schedule=AT_ONCE)])
 @pytest.mark.parametrize(("growth", "factor"), [(0.0, 1.0), (0.5, 2.0), (1.0, 4.0), (None, 4.0)])
 def test_pruned_matrices_learn_faster_as_the_density_falls(
-    model_folder: Path, data: ClassificationData, method: Method, growth: float | None, factor: float
+    one_layer: Path, data: ClassificationData, method: Method, growth: float | None, factor: float
 ) -> None:
     # Adam's first step is the learning rate, whatever the gradient.
     options: dict[str, Any] = {} if growth is None else {"lr_density_exponent": growth}
     training = Training(max_steps=1, batch_size=16, learning_rate=RATE, **options)
-    before = load_model(find_model(model_folder, None), objective_for(data), seed=0).model.state_dict()
+    before = load_model(find_model(one_layer, None), objective_for(data), seed=0).model.state_dict()
     result = compress(
-        model_folder,
+        one_layer,
         data,
         method=method,
         density=0.25,
@@ -79,9 +79,9 @@ def test_pruned_matrices_learn_faster_as_the_density_falls(
 
 
 @pytest.mark.parametrize("name", ["movement", "l0"])
-def test_scores_learn_at_one_rate_whatever_the_density(model_folder: Path, data: ClassificationData, name: str) -> None:
+def test_scores_learn_at_one_rate_whatever_the_density(one_layer: Path, data: ClassificationData, name: str) -> None:
     objective = objective_for(data)
-    loaded = load_model(find_model(model_folder, None), objective, seed=0)
+    loaded = load_model(find_model(one_layer, None), objective, seed=0)
     examples = objective.training_examples(loaded.tokenizer, loaded.config, 32)
     settings = Training(max_steps=1, batch_size=16).settings(get_task("sst2"))
     method = METHODS[name](schedule=AT_ONCE).for_run(1)
@@ -95,27 +95,25 @@ def test_scores_learn_at_one_rate_whatever_the_density(model_folder: Path, data:
 
 
 @pytest.mark.slow
-def test_the_rate_follows_the_schedule(model_folder: Path, data: ClassificationData) -> None:
+def test_the_rate_follows_the_schedule(one_layer: Path, data: ClassificationData) -> None:
     # While the schedule keeps all weights, growth changes nothing.
     weights: list[dict[str, Tensor]] = []
     for growth in (0.0, 2.0):
         training = Training(max_steps=10, batch_size=16, learning_rate=RATE, lr_density_exponent=growth)
         late = Magnitude(schedule=Schedule(shape="one_shot", pruning_start=1.0))
-        result = compress(model_folder, data, method=late, density=0.25, training=training, dense_baseline=False)
+        result = compress(one_layer, data, method=late, density=0.25, training=training, dense_baseline=False)
         weights.append(result.model.state_dict())
     first, second = weights
     assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 
 @pytest.mark.slow
-def test_the_dense_model_is_the_same_at_every_growth(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
-) -> None:
+def test_the_dense_model_is_the_same_at_every_growth(one_layer: Path, data: ClassificationData, tmp_path: Path) -> None:
     cached: list[set[Path]] = []
     for growth in (0.0, 1.0):
         training = Training(max_steps=6, batch_size=16, lr_density_exponent=growth)
         compress(
-            model_folder, data, method="magnitude", density=0.25, training=training, teacher=Teacher(), cache=tmp_path
+            one_layer, data, method="magnitude", density=0.25, training=training, teacher=Teacher(), cache=tmp_path
         )
         cached.append({path for kind in ("baselines", "logits") for path in (tmp_path / kind).iterdir()})
     first, second = cached

@@ -29,7 +29,7 @@ def test_the_last_and_the_best_are_kept() -> None:
 
 @pytest.mark.slow
 def test_a_run_holds_few_predictions_and_makes_none_twice(
-    model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch
+    one_layer: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predict, made, alive = Classification.predict, list[Any](), list[int]()
 
@@ -42,6 +42,6 @@ def test_a_run_holds_few_predictions_and_makes_none_twice(
     monkeypatch.setattr(Classification, "predict", watched)
     training = replace(SHORT, max_steps=15, evaluate_every=1, keep_best=True)
     exact = {"weight_dtype": "fp32", "embedding_dtype": "fp32"}
-    compress(model_folder, data, method="magnitude", density=0.2, training=training, teacher=None, **exact)
+    compress(one_layer, data, method="magnitude", density=0.2, training=training, teacher=None, **exact)
     assert len(made) == 2 * 15, "the results of both phases were evaluated when they were trained"
     assert max(alive) <= 3, "the last ones, those of the best model, and new ones"

@@ -29,23 +29,23 @@ def prune(model: Path, data: ClassificationData, given: Precision = "bf16") -> N
 
 
 @pytest.mark.slow
-def test_slow_bf16_is_told(model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_bf16_is_told(one_layer: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not every CPU has slow bf16 to show.
     monkeypatch.setattr(precision, "slowdown", lambda device: 5.4)
     with pytest.warns(RuntimeWarning, match=r"^training\.precision should be fp32 .*, got bf16: .* 5\.4 times as long"):
-        prune(model_folder, data)
+        prune(one_layer, data)
 
 
-def test_fast_bf16_is_no_matter(model_folder: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_bf16_is_no_matter(one_layer: Path, data: ClassificationData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "slowdown", lambda device: 0.6)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=r"training\.precision", category=RuntimeWarning)
-        prune(model_folder, data)
+        prune(one_layer, data)
 
 
 @pytest.mark.parametrize(("times", "told"), [(0.3, True), (0.9, False), (5.0, False)])
 def test_fast_bf16_is_told_where_it_is_not_used(
-    model_folder: Path,
+    one_layer: Path,
     data: ClassificationData,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -54,7 +54,7 @@ def test_fast_bf16_is_told_where_it_is_not_used(
 ) -> None:
     monkeypatch.setattr(precision, "slowdown", lambda device: times)
     caplog.set_level("INFO", logger="mvprune_core")
-    prune(model_folder, data, "fp32")
+    prune(one_layer, data, "fp32")
     assert ("0.30 times as long in bf16" in caplog.text) == told
 
 
@@ -105,10 +105,10 @@ def compressed(model: Path, data: ClassificationData, **options: Any) -> Result:
 
 @pytest.mark.slow
 def test_a_run_that_names_no_precision_is_as_if_it_had_named_the_measured_one(
-    model_folder: Path, data: ClassificationData, measured: list[Settings]
+    one_layer: Path, data: ClassificationData, measured: list[Settings]
 ) -> None:
-    auto = compressed(model_folder, data)
-    given = compressed(model_folder, data, training={"precision": "bf16"})
+    auto = compressed(one_layer, data)
+    given = compressed(one_layer, data, training={"precision": "bf16"})
     assert same(auto.model.state_dict(), given.model.state_dict())
     assert len(measured) == 1
     assert set(auto.info.notes) - set(given.info.notes) == {SAID}
@@ -118,20 +118,20 @@ def test_a_run_that_names_no_precision_is_as_if_it_had_named_the_measured_one(
 
 @pytest.mark.slow
 def test_small_and_deterministic_runs_are_in_fp32(
-    model_folder: Path, data: ClassificationData, measured: list[Settings], monkeypatch: pytest.MonkeyPatch
+    one_layer: Path, data: ClassificationData, measured: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert compressed(model_folder, data, training={"deterministic": True}).used.training.precision == "fp32"
+    assert compressed(one_layer, data, training={"deterministic": True}).used.training.precision == "fp32"
     monkeypatch.undo()
-    assert compressed(model_folder, data).used.training.precision == "fp32"
+    assert compressed(one_layer, data).used.training.precision == "fp32"
     assert measured == []
 
 
 @pytest.mark.slow
 def test_a_run_that_resumes_keeps_the_precision(
-    model_folder: Path, data: ClassificationData, measured: list[Settings], tmp_path: Path
+    one_layer: Path, data: ClassificationData, measured: list[Settings], tmp_path: Path
 ) -> None:
-    first = compressed(model_folder, data, checkpoint=tmp_path)
-    again = compressed(model_folder, data, checkpoint=tmp_path, training={"accumulation_steps": 2})
+    first = compressed(one_layer, data, checkpoint=tmp_path)
+    again = compressed(one_layer, data, checkpoint=tmp_path, training={"accumulation_steps": 2})
     assert len(measured) == 1
     assert SAID in again.info.notes
     assert same(first.model.state_dict(), again.model.state_dict())

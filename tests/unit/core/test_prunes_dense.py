@@ -27,13 +27,13 @@ def goes_on(result: Result) -> bool:
 
 @pytest.mark.parametrize("labels", first_fast(["classes", "values"]))
 def test_a_run_goes_on_from_its_own_dense_model_as_from_an_artifact(
-    model_folder: Path, data: ClassificationData, tmp_path: Path, labels: str
+    one_layer: Path, data: ClassificationData, tmp_path: Path, labels: str
 ) -> None:
     data = valued(data, 2.0, 3.0) if labels == "values" else data
-    dense(model_folder, data, SHORT).save(tmp_path / "dense")
-    own = compress(model_folder, data, **OPTIONS | {"teacher": None})
+    dense(one_layer, data, SHORT).save(tmp_path / "dense")
+    own = compress(one_layer, data, **OPTIONS | {"teacher": None})
     options = OPTIONS | {"teacher": None, "dense_baseline": False}
-    other = compress(model_folder, data, start_from=str(tmp_path / "dense"), **options)
+    other = compress(one_layer, data, start_from=str(tmp_path / "dense"), **options)
     assert goes_on(own)
     assert not goes_on(other)
     for name, value in other.model.state_dict().items():
@@ -42,23 +42,23 @@ def test_a_run_goes_on_from_its_own_dense_model_as_from_an_artifact(
 
 @pytest.mark.slow
 def test_a_shared_dense_model_that_teaches_gives_the_same_result(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+    one_layer: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
-    own, trained = compress(model_folder, data, **OPTIONS), dense(model_folder, data, SHORT)
+    own, trained = compress(one_layer, data, **OPTIONS), dense(one_layer, data, SHORT)
     teacher = Teacher(folder_of(trained, tmp_path / "teacher"))
     student = compress(
-        model_folder, data, dense_baseline=shared(trained, is_teacher=True), **OPTIONS | {"teacher": teacher}
+        one_layer, data, dense_baseline=shared(trained, is_teacher=True), **OPTIONS | {"teacher": teacher}
     )
     assert goes_on(student)
     assert student.metrics == own.metrics
 
 
 def test_a_run_from_a_trained_model_is_not_judged_by_the_loss_that_it_begins_with(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+    one_layer: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
-    dense(model_folder, data, SHORT).save(tmp_path / "dense")
+    dense(one_layer, data, SHORT).save(tmp_path / "dense")
     slow = OPTIONS | {"training": replace(SHORT, learning_rate=1e-7), "density": 0.1}
-    result = compress(model_folder, data, start_from=str(tmp_path / "dense"), **slow | {"teacher": None})
+    result = compress(one_layer, data, start_from=str(tmp_path / "dense"), **slow | {"teacher": None})
     (pruning,) = [phase for phase in result.history.phases if phase.name == "pruning"]
     assert pruning.loss[-1] > pruning.loss[0]
     assert not any("did not fall" in note for note in result.notes)
@@ -66,23 +66,23 @@ def test_a_run_from_a_trained_model_is_not_judged_by_the_loss_that_it_begins_wit
 
 @pytest.mark.slow
 def test_after_an_interruption_the_dense_model_is_not_trained_again(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+    one_layer: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
-    whole = compress(model_folder, data, **OPTIONS)
+    whole = compress(one_layer, data, **OPTIONS)
     with pytest.raises(Stopped):
-        compress(model_folder, data, checkpoint=tmp_path, callback=StopIn("pruning", 15), **OPTIONS)
+        compress(one_layer, data, checkpoint=tmp_path, callback=StopIn("pruning", 15), **OPTIONS)
     last = StopIn("nothing")
-    assert same(whole, compress(model_folder, data, checkpoint=tmp_path, callback=last, **OPTIONS))
+    assert same(whole, compress(one_layer, data, checkpoint=tmp_path, callback=last, **OPTIONS))
     assert last.seen == ["loading", "pruning", "evaluating"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("of", ["original", "fine-tuned"])
 def test_the_learning_rate_is_lower_where_a_trained_model_is_pruned(
-    model_folder: Path, data: ClassificationData, tmp_path: Path, of: str
+    one_layer: Path, data: ClassificationData, tmp_path: Path, of: str
 ) -> None:
     options = OPTIONS | {"training": Training(max_steps=2, batch_size=8)}
-    folder = model_folder if of == "original" else folder_of(dense(model_folder, data, SHORT), tmp_path / "tuned")
+    folder = one_layer if of == "original" else folder_of(dense(one_layer, data, SHORT), tmp_path / "tuned")
     result, usual = (compress(folder, data, **options | method) for method in ({}, {"method": "magnitude"}))
     rates = [one.info.spec["training"]["learning_rate"] for one in (result, usual)]
     assert rates == [pytest.approx(0.3 * 3e-4), 3e-4]
@@ -97,6 +97,6 @@ def test_the_learning_rate_is_lower_where_a_trained_model_is_pruned(
     ids=["method", "no dense model"],
 )
 def test_pruning_starts_from_the_original_model_otherwise(
-    model_folder: Path, data: ClassificationData, options: dict[str, Any]
+    one_layer: Path, data: ClassificationData, options: dict[str, Any]
 ) -> None:
-    assert not goes_on(compress(model_folder, data, **OPTIONS | options))
+    assert not goes_on(compress(one_layer, data, **OPTIONS | options))

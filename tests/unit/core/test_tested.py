@@ -23,7 +23,7 @@ def tested(data: ClassificationData) -> ClassificationData:
 
 @pytest.mark.slow
 def test_both_models_are_measured_on_the_test_examples_once(
-    model_folder: Path, tested: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_layer: Path, tested: ClassificationData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predict, read = Classification.predict, list[int]()
 
@@ -34,30 +34,28 @@ def test_both_models_are_measured_on_the_test_examples_once(
     monkeypatch.setattr(Classification, "predict", watched)
     training = replace(SHORT, max_steps=15, evaluate_every=5)
     options = {"density": 0.2, "method": "magnitude", "training": training, "teacher": None, "cache": tmp_path, **EXACT}
-    result = compress(model_folder, tested, **options)
+    result = compress(one_layer, tested, **options)
     assert read.count(100) == 2
     metrics = result.metrics
     assert metrics["test_delta/accuracy"] == metrics["test/accuracy"] - metrics["test_dense/accuracy"]
     assert metrics["test_delta_low/accuracy"] <= metrics["test_delta/accuracy"] <= metrics["test_delta_high/accuracy"]
-    plain = compress(model_folder, replace(tested, test=None), **options)
+    plain = compress(one_layer, replace(tested, test=None), **options)
     names = [name for name in metrics if name.startswith("test")]
     assert plain.metrics == {name: value for name, value in metrics.items() if name not in names}
-    assert compress(model_folder, tested, **options).metrics == metrics, "from the cache"
+    assert compress(one_layer, tested, **options).metrics == metrics, "from the cache"
 
 
 @pytest.mark.slow
 def test_a_dense_model_is_compared_on_the_test_examples_that_it_has_seen(
-    model_folder: Path, tested: ClassificationData
+    one_layer: Path, tested: ClassificationData
 ) -> None:
-    dense = compress(
-        model_folder, tested, density=1.0, training=SHORT, dense_baseline=False, method="magnitude", **EXACT
-    )
+    dense = compress(one_layer, tested, density=1.0, training=SHORT, dense_baseline=False, method="magnitude", **EXACT)
     assert set(dense.history.resampled) == {tested.fingerprint, tested.test.fingerprint if tested.test else ""}
     baseline = SharedBaseline("dense", dense.info, resampled=dense.history.resampled)
 
     def pruned(data: ClassificationData) -> dict[str, float]:
         options = {"density": 0.2, "training": SHORT, "teacher": None, "dense_baseline": baseline, **EXACT}
-        return dict(compress(model_folder, data, method="magnitude", **options).metrics)
+        return dict(compress(one_layer, data, method="magnitude", **options).metrics)
 
     found = pruned(tested)
     assert found["test_dense/accuracy"] == dense.metrics["test/accuracy"]

@@ -79,13 +79,13 @@ def test_values_that_are_alike_have_no_scale() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 def test_the_scale_of_the_labels_changes_nothing_but_the_scale(
-    model_folder: Path, data: ClassificationData, precision: Any
+    one_layer: Path, data: ClassificationData, precision: Any
 ) -> None:
     """Dense model, teacher, pruning and the best of several evaluations; the values of a house are far from fp16's."""
     training = replace(QUICK, precision=precision, evaluate_every=2, keep_best=True, accumulation_steps=2)
     options = OPTIONS | {"training": training, "teacher": Teacher(hidden_states=0.0)}
-    one = compress(model_folder, valued(data, 1.0, 0.0), **options)
-    other = compress(model_folder, valued(data, 2.0**18, 3.0 * 2**18), **options)
+    one = compress(one_layer, valued(data, 1.0, 0.0), **options)
+    other = compress(one_layer, valued(data, 2.0**18, 3.0 * 2**18), **options)
     assert other.metrics == pytest.approx(one.metrics, abs=1e-3)
     expected = outputs(one.model, one) * 2.0**18 + 3.0 * 2**18
     np.testing.assert_allclose(outputs(other.model, other), expected, rtol=1e-3)
@@ -94,8 +94,8 @@ def test_the_scale_of_the_labels_changes_nothing_but_the_scale(
 
 
 @pytest.mark.slow
-def test_the_artifact_has_the_scale_of_the_data(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
-    result = compress(model_folder, valued(data, 1e6, 5e6), **OPTIONS, teacher=None, dense_baseline=False)
+def test_the_artifact_has_the_scale_of_the_data(one_layer: Path, data: ClassificationData, tmp_path: Path) -> None:
+    result = compress(one_layer, valued(data, 1e6, 5e6), **OPTIONS, teacher=None, dense_baseline=False)
     [note] = [note for note in result.notes if note.startswith("training takes labels")]
     assert note.endswith("metrics, outputs and the stored model have the scale of the data, by classifier")
     values = outputs(result.model, result)
@@ -113,12 +113,12 @@ def test_the_artifact_has_the_scale_of_the_data(model_folder: Path, data: Classi
 
 @pytest.mark.slow
 def test_a_fine_tuned_model_and_a_named_teacher_keep_their_values(
-    model_folder: Path, data: ClassificationData, tmp_path: Path
+    one_layer: Path, data: ClassificationData, tmp_path: Path
 ) -> None:
     """Training starts from the values of the model, and a teacher's are compared in the same scale: learning from
     itself, at a rate of next to nothing, changes nothing."""
     values = valued(data, 10.0, 100.0)
-    dense = compress(model_folder, values, **OPTIONS | {"density": 1.0}, teacher=None, dense_baseline=False)
+    dense = compress(one_layer, values, **OPTIONS | {"density": 1.0}, teacher=None, dense_baseline=False)
     dense.model.save_pretrained(tmp_path / "dense")
     dense.tokenizer.save_pretrained(tmp_path / "dense")
     exact = {"weight_dtype": "fp32", "embedding_dtype": "fp32", "density": 1.0}
@@ -131,13 +131,13 @@ def test_a_fine_tuned_model_and_a_named_teacher_keep_their_values(
 
 
 @pytest.mark.slow
-def test_stops_change_nothing(model_folder: Path, data: ClassificationData, tmp_path: Path) -> None:
+def test_stops_change_nothing(one_layer: Path, data: ClassificationData, tmp_path: Path) -> None:
     values, folder = valued(data, 5.0, 20.0), tmp_path / "checkpoint"
-    whole = compress(model_folder, values, **OPTIONS)
+    whole = compress(one_layer, values, **OPTIONS)
     for phase, step in (("dense", 3), ("dense", 6), ("evaluating", 0), ("teaching", 0), ("pruning", 4)):
         with pytest.raises(Stopped):
-            compress(model_folder, values, checkpoint=folder, callback=StopIn(phase, step), **OPTIONS)
-    resumed = compress(model_folder, values, checkpoint=folder, **OPTIONS)
+            compress(one_layer, values, checkpoint=folder, callback=StopIn(phase, step), **OPTIONS)
+    resumed = compress(one_layer, values, checkpoint=folder, **OPTIONS)
     assert resumed.metrics == whole.metrics
     theirs = whole.model.state_dict()
     assert all(torch.equal(value, theirs[name]) for name, value in resumed.model.state_dict().items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class Recorder(Callback):
 def method_of(name: str | None) -> Method | None:
     """A method by its name; obert samples 256 gradients by default, which a short run does not need."""
     if name == "obert":
-        return OBERT(gradients=16)
+        return OBERT(gradients=4)
     return METHODS[name]() if name else None
 
 
@@ -83,8 +84,15 @@ def trainer(model: nn.Module, examples: Examples, chosen: Settings, **options: A
     )
 
 
+_LOADED: dict[Path, Loaded] = {}  # the model of one test
+
+
 def with_dropout(folder: Path, objective: Objective) -> Loaded:
-    loaded = load_model(find_model(folder, None), objective, seed=0)
+    """The model in a folder, which is read once."""
+    if folder not in _LOADED:
+        _LOADED.clear()
+        _LOADED[folder] = load_model(find_model(folder, None), objective, seed=0)
+    loaded = copy.deepcopy(_LOADED[folder])
     for module in loaded.model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.1

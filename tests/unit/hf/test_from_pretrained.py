@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -148,14 +146,3 @@ def test_a_delta_artifact_without_its_manifest(delta: Callable[[str], tuple[Any,
     (folder / "manifest.json").unlink()
     with pytest.raises(ValueError, match=r"must have manifest\.json beside it, got none"):
         transformers.AutoModelForSequenceClassification.from_pretrained(folder)
-
-
-@pytest.mark.slow
-def test_without_the_import_there_is_an_error_and_no_broken_model(
-    pruned_model: Callable[..., tuple[Any, Path]],
-) -> None:
-    _, folder = pruned_model("BertForSequenceClassification")
-    code = "import sys, transformers; transformers.AutoModelForSequenceClassification.from_pretrained(sys.argv[1])"
-    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "no file named model.safetensors" in done.stderr.splitlines()[-1]

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -44,6 +46,21 @@ def tokenizer() -> transformers.PreTrainedTokenizerFast:
 
 def artifact(folder: Path, name: str, *, values: str = "fp16", int8: bool = False, **config: Any) -> Path:
     """Of a summarizer, which reads texts of up to LONGEST tokens."""
+    folder.mkdir(parents=True)
+    for file, content in _files(name, values, int8, **config).items():
+        (folder / file).write_bytes(content)
+    return folder
+
+
+@cache
+def _files(name: str, values: str, int8: bool, **config: Any) -> dict[str, bytes]:
+    """What `artifact` writes: many tests ask for the same."""
+    with TemporaryDirectory() as folder:
+        made = _saved(Path(folder) / "out", name, values=values, int8=int8, **config)
+        return {file.name: file.read_bytes() for file in made.iterdir()}
+
+
+def _saved(folder: Path, name: str, *, values: str, int8: bool, **config: Any) -> Path:
     words = {"decoder_vocab_size": WORDS} if name == "MarianMTModel" else {}
     model = decoder(name, 0.3, vocab_size=WORDS, **words, **config)
     return saved(

@@ -22,8 +22,14 @@ _OPEN = """
 import sys, torch
 from transformers import AutoModelForSequenceClassification
 model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1])
-assert "mvprune" not in sys.modules
 torch.save(model.state_dict(), sys.argv[2])
+try:
+    AutoModelForSequenceClassification.from_pretrained(sys.argv[3])
+except OSError as error:
+    assert "no file named model.safetensors" in str(error), error
+else:
+    raise AssertionError("an artifact has no weights that transformers knows")
+assert "mvprune" not in sys.modules
 """
 
 
@@ -35,10 +41,10 @@ def opened(folder: Path) -> dict[str, torch.Tensor]:
     return state
 
 
-def opened_without_us(folder: Path) -> dict[str, torch.Tensor]:
-    """The same in a process that knows nothing of this package."""
+def opened_without_us(folder: Path, artifact: Path) -> dict[str, torch.Tensor]:
+    """The same in a process that knows nothing of this package, where the artifact is an error and no broken model."""
     state = folder.with_name("state.pt")
-    subprocess.run([sys.executable, "-c", _OPEN, folder, state], check=True)
+    subprocess.run([sys.executable, "-c", _OPEN, folder, state, artifact], check=True)
     loaded: dict[str, torch.Tensor] = torch.load(state)
     return loaded
 
@@ -58,7 +64,7 @@ def test_transformers_opens_it(pruned_model: Make, tmp_path: Path, form: str) ->
     folder = tmp_path / "some" / "repository"
     write_hub_folder(artifact, folder, dense=form == "dense")
     assert [path.name for path in folder.parent.iterdir()] == ["repository"], "nothing is left beside it"
-    state = opened(folder) if form == "sparse" else opened_without_us(folder)
+    state = opened(folder) if form == "sparse" else opened_without_us(folder, artifact)
     assert state.keys() == model.state_dict().keys()
     assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
     card = ModelCard.load(folder / "README.md")

@@ -175,8 +175,8 @@ def test_weights_follow_the_classes_of_the_model() -> None:
     assert loss.weights == pytest.approx((40 / (2 * 8), 40 / (2 * 32)))
 
 
-def test_a_run_compares_by_the_metric_that_was_asked_for(model_folder: Path) -> None:
-    result = compress(model_folder, unbalanced(), density=0.5, metric="f1_macro", class_weights="balanced", **QUICK)
+def test_a_run_compares_by_the_metric_that_was_asked_for(one_layer: Path) -> None:
+    result = compress(one_layer, unbalanced(), density=0.5, metric="f1_macro", class_weights="balanced", **QUICK)
     assert result.primary_metric == "f1_macro"
     assert {"eval/f1_macro", "delta_low/f1_macro", "dense/roc_auc"} <= result.metrics.keys()
     assert result.metrics["above_constant"] == pytest.approx(result.metrics["eval/f1_macro"] - 64 / 72 / 2)
@@ -187,18 +187,18 @@ def test_a_run_compares_by_the_metric_that_was_asked_for(model_folder: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_classes_of_the_dense_model_stand_beside_those_of_the_result(model_folder: Path, tmp_path: Path) -> None:
+def test_the_classes_of_the_dense_model_stand_beside_those_of_the_result(one_layer: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"density": 0.5, "metric": "roc_auc", "cache": tmp_path, **QUICK}
-    found = [compress(model_folder, unbalanced(), **options).info for _ in range(2)]
+    found = [compress(one_layer, unbalanced(), **options).info for _ in range(2)]
     assert found[0].dense_classes == found[1].dense_classes, "from the cache"
     for name, classes in (("eval", found[0].classes), ("dense", found[0].dense_classes)):
         assert sum(one.f1 for one in classes) / 2 == pytest.approx(found[0].metrics[f"{name}/f1_macro"])
         assert sum(one.right for one in classes) / 40 == pytest.approx(found[0].metrics[f"{name}/accuracy"])
     low, high = (found[0].metrics[f"delta_{side}/roc_auc"] for side in ("low", "high"))
     assert low <= found[0].metrics["delta/roc_auc"] <= high
-    dense = compress(model_folder, unbalanced(), density=1, metric="roc_auc", **QUICK)
+    dense = compress(one_layer, unbalanced(), density=1, metric="roc_auc", **QUICK)
     shared = SharedBaseline("dense", dense.info)
-    again = compress(model_folder, unbalanced(), **options, dense_baseline=shared, teacher=None).info
+    again = compress(one_layer, unbalanced(), **options, dense_baseline=shared, teacher=None).info
     assert again.dense_classes == dense.info.classes
 
 
@@ -211,6 +211,6 @@ def test_the_classes_of_the_dense_model_stand_beside_those_of_the_result(model_f
         ({"class_weights": "even"}, r"^class_weights must be balanced, or a number above 0"),
     ],
 )
-def test_wrong_options_are_refused_before_training(model_folder: Path, options: dict[str, Any], said: str) -> None:
+def test_wrong_options_are_refused_before_training(one_layer: Path, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        compress(model_folder, unbalanced(), density=0.5, **QUICK, **options)
+        compress(one_layer, unbalanced(), density=0.5, **QUICK, **options)
