@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.conftest import server_path
 from tests.integration.servers import Data, Server
@@ -72,6 +73,13 @@ class World:
     def _note(self, kind: str, text: str) -> None:
         if "frame is sandboxed" not in text and not (kind == "error" and "net::ERR" in text):
             self.problems.append(f"{kind}: {text}")
+
+
+def violations(page: Page, *rules: str) -> list[Any]:
+    """What axe finds on a page: by all rules, or by some. It tells nothing of what is right, which takes long."""
+    options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+    found: list[Any] = Axe().run(page, options=options).response["violations"]
+    return found
 
 
 @pytest.fixture

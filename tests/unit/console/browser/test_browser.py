@@ -7,14 +7,12 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
-from tests.unit.console.browser.conftest import SOON, STAND_IN, World
+from tests.unit.console.browser.conftest import SOON, STAND_IN, World, violations
 
 from mvprune import Client
 
 pytestmark = pytest.mark.slow
-COLOURS = {"runOnly": ["color-contrast"]}  # of the rules of axe
 
 
 def test_pages_are_live_and_survive_a_restart_of_the_server(world: World) -> None:
@@ -97,19 +95,19 @@ def test_pages_are_for_everyone(world: World) -> None:
             page.emulate_media(color_scheme="light")
             page.goto(world.base + path)
             page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
-            assert Axe().run(page).response["violations"] == [], path
+            assert violations(page) == [], path
             page.emulate_media(color_scheme="dark")  # only colours differ
-            assert Axe().run(page, options=COLOURS).response["violations"] == [], (path, "dark")
+            assert violations(page, "color-contrast") == [], (path, "dark")
         for place, button in ((f"jobs/{jobs[0]}", "only this job"), (f"sweeps/{sweep}", "only this sweep")):
             page.goto(f"{world.base}/projects/default/{place}")
             page.get_by_text("Share", exact=True).click()
             page.get_by_role("button", name=button).click()
             expect(page.get_by_role("heading", name="Share")).to_be_visible()
-            assert Axe().run(page).response["violations"] == [], place
+            assert violations(page) == [], place
         page.goto(f"{world.base}/projects/default/admin")
         page.get_by_role("button", name="Make a token").click()
         expect(page.locator("main")).to_contain_text("mvp_")
-        assert Axe().run(page).response["violations"] == []
+        assert violations(page) == []
         page.set_viewport_size({"width": 320, "height": 640})
         for path in paths:
             page.goto(world.base + path)

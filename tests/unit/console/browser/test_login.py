@@ -9,10 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 from tests.neighbours import free_ports
-from tests.unit.console.browser.conftest import MVPCTL, World
+from tests.unit.console.browser.conftest import MVPCTL, World, violations
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -37,7 +36,7 @@ def test_a_user_stays_logged_in_while_the_console_restarts(world: World, tmp_pat
             page = made.new_page()
             for path in ("/login?next=/projects/default/queue", "/shared/a-token"):
                 page.goto(base + path)
-                assert Axe().run(page).response["violations"] == [], path
+                assert violations(page) == [], path
             page.goto(f"{base}/login?next=/projects/default/queue")
             page.get_by_label("Token", exact=True).fill("any-token")  # this server asks for none
             page.get_by_role("button", name="Log in").click()
