@@ -28,6 +28,7 @@ INSTEAD: Mapping[tuple[str, str], str] = {
     ("docs/reranking.md", "--max-steps 200"): "--max-steps 20",
     ("docs/lottery-tickets.md", '"density": [0.5, 0.3, 0.1], "seed": range(5)'): '"density": [0.9], "seed": range(1)',
     ("docs/lottery-tickets.md", "transfer_density=0.3)"): "transfer_density=0.9, controls=['random'])",
+    ("docs/runtime.md", 'measure("out/"'): 'measure("out/", seconds=0.1',
     ("docs/serve.md", "$ mvpctl serve out/"): "$ mvpctl serve out/ --address 127.0.0.1:8080",
     ("docs/mcp.md", "127.0.0.1:7072"): "127.0.0.1:0",
     ("docs/ci/README.md", "'accuracy>=80' --gate 'delta_accuracy>=-5'"): "'accuracy>=99' --gate 'delta_accuracy>=0'",
