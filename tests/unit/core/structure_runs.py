@@ -18,7 +18,7 @@ from mvprune_core.training.masking import Masks
 TOTAL = 10  # steps of masks without a run
 SIDE = 4  # of a block
 QUICK: dict[str, Any] = {
-    "training": Training(max_steps=20, batch_size=32, learning_rate=5e-3),
+    "training": Training(max_steps=12, batch_size=32, learning_rate=5e-3),
     "dense_baseline": False,
 }
 

@@ -45,7 +45,7 @@ from mvprune_core.training.masking import Masks
 
 TOTAL = 20
 QUICK: dict[str, Any] = {
-    "training": Training(max_steps=20, batch_size=32, learning_rate=5e-3),
+    "training": Training(max_steps=12, batch_size=32, learning_rate=5e-3),
     "dense_baseline": False,
     "pattern": "1x4",
 }
@@ -303,7 +303,7 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
         compress(model_folder, data, **QUICK | {"method": "magnitude", "density": 0.2}).save(tmp_path / "mask")
         options |= {"mask_from": tmp_path / "mask"}
     whole = compress(model_folder, data, **options)
-    for step in (7, 15):
+    for step in (4, 9):
         with pytest.raises(Stopped):
             compress(model_folder, data, checkpoint=tmp_path / "c", callback=StopIn("pruning", step), **options)
     assert same(whole, compress(model_folder, data, checkpoint=tmp_path / "c", **options))

@@ -29,7 +29,7 @@ from mvprune_core.pruning.structure_kinds import pruned_structures
 from mvprune_core.training.masking import Masks
 from mvprune_core.training.training_mode import training_mode
 
-QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
+QUICK = Training(max_steps=12, batch_size=32, learning_rate=5e-3)
 OPTIONS: dict[str, Any] = {"structure": "layers", "training": QUICK, "dense_baseline": False}
 TOTAL, LAYERS = 10, 4
 LAYER = 4 * 32 * 32 + 2 * 32 * 64  # weights of one
@@ -251,7 +251,7 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
 ) -> None:
     options: dict[str, Any] = {**OPTIONS, "method": name, "density": 0.5, "teacher": teacher}
     whole = compress(model_folder, data, **options)
-    for step in (7, 15):
+    for step in (4, 9):
         with pytest.raises(Stopped):
             compress(model_folder, data, checkpoint=tmp_path / "c", callback=StopIn("pruning", step), **options)
     assert same(whole, compress(model_folder, data, checkpoint=tmp_path / "c", **options))

@@ -28,7 +28,7 @@ from mvprune_core.pruning.patterns import InPattern, _among_equals, largest_of_g
 from mvprune_core.pruning.selection import materialize
 from mvprune_core.training.masking import Masks
 
-QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
+QUICK = Training(max_steps=12, batch_size=32, learning_rate=5e-3)
 TOTAL = 10
 TWO_OF_FOUR = NOfM(2, 4)
 
@@ -153,7 +153,7 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
 ) -> None:
     options: dict[str, Any] = {"method": name, "pattern": "1:4", "training": QUICK, "dense_baseline": False}
     whole = compress(model_folder, data, **options)
-    for step in (7, 15):
+    for step in (4, 9):
         with pytest.raises(Stopped):
             compress(model_folder, data, checkpoint=tmp_path / "c", callback=StopIn("pruning", step), **options)
     assert same(whole, compress(model_folder, data, checkpoint=tmp_path / "c", **options))

@@ -35,7 +35,7 @@ from mvprune_core import (
 )
 from mvprune_core.training import sparse_products
 
-QUICK = Training(max_steps=30, batch_size=32, learning_rate=1e-3)
+QUICK = Training(max_steps=15, batch_size=32, learning_rate=1e-3)
 EXACT: dict[str, Any] = {"dense_baseline": False, "weight_dtype": "fp32", "embedding_dtype": "fp32"}
 EVENTS = Schedule("events", pruning_start=0.2, cooldown=0.4)
 PRODUCTS = "training computed the products of"
@@ -112,9 +112,9 @@ def equal_but_for_rounding(one: Result, two: Result) -> None:
     [
         (QUICK, 0.0),
         (QUICK, 0.4),
-        (Training(max_steps=30, batch_size=32, learning_rate=1e-3, accumulation_steps=2), 0.0),
-        (Training(max_steps=30, batch_size=32, learning_rate=1e-3, gradient_checkpointing=True), 0.0),
-        (Training(max_steps=30, batch_size=32, learning_rate=1e-3, evaluate_every=10), 0.0),
+        (Training(max_steps=15, batch_size=32, learning_rate=1e-3, accumulation_steps=2), 0.0),
+        (Training(max_steps=15, batch_size=32, learning_rate=1e-3, gradient_checkpointing=True), 0.0),
+        (Training(max_steps=15, batch_size=32, learning_rate=1e-3, evaluate_every=5), 0.0),
     ],
     ids=["usual", "rewind", "accumulation", "gradient checkpointing", "evaluations"],
 )
@@ -135,7 +135,7 @@ def test_a_locked_mask_trains_as_with_dense_products(
     assert notes(whole) == [f"{PRODUCTS} all 12 pruned matrices densely, which was measured to be faster"]
     curve = Curve()
     found = compress(model_folder, data, callback=curve, **EXACT, **options)
-    assert len(calls) == 12 * round(30 * (1 - rewind)) * training.accumulation_steps
+    assert len(calls) == 12 * round(15 * (1 - rewind)) * training.accumulation_steps
     np.testing.assert_allclose(curve.losses, losses, rtol=1e-4, atol=1e-6)
     equal_but_for_rounding(found, whole)
     assert notes(found) == [
@@ -149,8 +149,8 @@ def test_a_locked_mask_trains_as_with_dense_products(
     ("method", "steps"),
     first_fast(
         [
-            (Magnitude(schedule=EVENTS), 12),
-            (OneShotMagnitude("before"), 30),
+            (Magnitude(schedule=EVENTS), 6),
+            (OneShotMagnitude("before"), 15),
             (Magnitude(), 0),
         ]
     ),
@@ -185,7 +185,7 @@ def test_stops_change_nothing_even_where_the_choice_would_be_another(
     folder = tmp_path / "checkpoint"
     some = iter(["kernel", "dense"] * 6)
     with pytest.raises(Stopped):
-        compress(model_folder, data, checkpoint=folder, callback=StopIn("pruning", 9), **options)
+        compress(model_folder, data, checkpoint=folder, callback=StopIn("pruning", 5), **options)
     monkeypatch.setattr(TrainingChoices, "backend", lambda *_: pytest.fail("it is chosen once"))
     resumed = compress(model_folder, data, checkpoint=folder, **options)
     assert same(whole, resumed)
@@ -203,7 +203,7 @@ def test_stopped_before_the_mask_applies_it_is_chosen_later(
     options: dict[str, Any] = {"training": QUICK, "mask_from": artifact, "method": method, **EXACT}
     whole = compress(model_folder, data, **options)
     folder = tmp_path / "checkpoint"
-    for step in (9, 20):
+    for step in (5, 11):
         with pytest.raises(Stopped):
             compress(model_folder, data, checkpoint=folder, callback=StopIn("pruning", step), **options)
     assert same(whole, compress(model_folder, data, checkpoint=folder, **options))
@@ -267,7 +267,7 @@ def test_conv1d_too(
     options: dict[str, Any] = {"training": QUICK, "density": 0.2, "method": OneShotMagnitude("before")}
     whole, _ = dense(model, data, **options)
     found = compress(model, data, **EXACT, **options)
-    assert len(calls) == 8 * 30
+    assert len(calls) == 8 * 15
     equal_but_for_rounding(found, whole)
 
 

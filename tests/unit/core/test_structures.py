@@ -39,7 +39,7 @@ from mvprune_core.pruning.structure_kinds import pruned_structures
 from mvprune_core.pruning.structures import WholeStructures
 from mvprune_core.training.masking import Masks
 
-QUICK = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
+QUICK = Training(max_steps=12, batch_size=32, learning_rate=5e-3)
 TOTAL = 10
 HEAD, UNIT = 4 * 32 * 8, 2 * 32  # weights of one, in a model of width 32 with heads of 8
 
@@ -301,7 +301,7 @@ def test_an_interrupted_run_ends_as_one_that_is_not(
         "dense_baseline": False,
     }
     whole = compress(model_folder, data, **options)
-    for step in (7, 15):
+    for step in (4, 9):
         with pytest.raises(Stopped):
             compress(model_folder, data, checkpoint=tmp_path / "c", callback=StopIn("pruning", step), **options)
     assert same(whole, compress(model_folder, data, checkpoint=tmp_path / "c", **options))

@@ -25,7 +25,7 @@ from mvprune_core.training.masking import Masks
 from mvprune_core.training.optimization import build_optimizer
 from mvprune_core.training.precision import with_length_buckets
 
-SHORT = Training(max_steps=20, batch_size=32, learning_rate=5e-3)
+SHORT = Training(max_steps=12, batch_size=32, learning_rate=5e-3)
 
 
 class Recorder(Callback):

@@ -278,10 +278,10 @@ def test_runs_with_other_options_of_the_kind_have_other_dense_models(
 @pytest.mark.slow
 def test_stops_change_nothing(folder: Callable[..., Path], tmp_path: Path) -> None:
     options: dict[str, Any] = {"density": 0.4, "method": "soft_movement", "max_target_length": 6}
-    options |= {"training": replace(LEARNED, max_steps=20), "teacher": Teacher(hidden_states=1.0)}
+    options |= {"training": replace(LEARNED, max_steps=12), "teacher": Teacher(hidden_states=1.0)}
     path = folder(encoder_decoder("bart"))
     whole = compress(path, text_data(), **options)
-    for phase, step in (("dense", 7), ("evaluating", 0), ("teaching", 0), ("pruning", 15)):
+    for phase, step in (("dense", 5), ("evaluating", 0), ("teaching", 0), ("pruning", 9)):
         with pytest.raises(Stopped):
             compress(path, text_data(), checkpoint=tmp_path / "state", callback=StopIn(phase, step), **options)
     assert same(whole, compress(path, text_data(), checkpoint=tmp_path / "state", **options))

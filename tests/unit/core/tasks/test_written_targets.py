@@ -30,7 +30,7 @@ from mvprune_core.training import distillation
 from mvprune_core.training.loop import Trainer
 
 CPU = torch.device("cpu")
-SHORT = Training(max_steps=30, batch_size=16, learning_rate=5e-3)
+SHORT = Training(max_steps=20, batch_size=16, learning_rate=5e-3)
 WRITES = Teacher(writes_targets=True)
 ALONE = Teacher(writes_targets=True, alpha=0.0)
 
@@ -288,9 +288,9 @@ def test_a_store_of_predictions_is_bounded_by_the_longest_targets(bart: Path, mo
 @pytest.mark.parametrize("teacher", [WRITES, replace(ALONE, hidden_states=1.0)], ids=["predictions", "hidden states"])
 def test_stops_change_nothing(bart: Path, tmp_path: Path, teacher: Teacher) -> None:
     options: dict[str, Any] = {"density": 0.4, "method": "soft_movement", "max_target_length": 6, "teacher": teacher}
-    options["training"] = replace(SHORT, max_steps=20)
+    options["training"] = replace(SHORT, max_steps=12)
     whole = compress(bart, text_data(train=80), **options)
-    for phase, step in (("dense", 7), ("writing", 0), ("pruning", 0), ("pruning", 15)):
+    for phase, step in (("dense", 5), ("writing", 0), ("pruning", 0), ("pruning", 9)):
         with pytest.raises(Stopped):
             compress(bart, text_data(train=80), checkpoint=tmp_path / "state", callback=StopIn(phase, step), **options)
     assert same(whole, compress(bart, text_data(train=80), checkpoint=tmp_path / "state", **options))
