@@ -16,6 +16,9 @@ from mvprune_service.domain.teaching import dense_spec
 
 from .gym import BASE, Gym, Quality
 
+# On PostgreSQL, test_sweep_model.py and the other files make all statements that are made here.
+pytestmark = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
+
 OBERT: dict[str, Any] = {key: value for key, value in BASE.items() if key != "movement"} | {
     "training": {"max_steps": 600}
 }

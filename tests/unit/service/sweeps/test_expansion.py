@@ -21,6 +21,9 @@ from mvprune_service.ids import JobName
 
 from .gym import BASE, NAME, Gym
 
+# On PostgreSQL, test_sweep_model.py and the other files make all statements that are made here.
+pytestmark = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
+
 AXES = [{"parameter": "density", "values": [0.1, 0.2, 0.3, 0.4]}]
 ALONE = {"base": BASE | {"teacher": {"none": True}, "baseline": {"none": True}}, "axes": AXES}  # no baseline
 

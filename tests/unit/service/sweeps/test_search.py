@@ -16,6 +16,9 @@ from mvprune_service.sweeps.points import ladder_of
 
 from .gym import BASE, Gym, Quality
 
+# On PostgreSQL, test_sweep_model.py and the other files make all statements that are made here.
+pytestmark = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
+
 SEARCH: dict[str, Any] = {"search": {}, "gates": [{"metric": "delta/accuracy", "min": -0.01}]}
 METHODS = [{"parameter": "method", "values": ["movement", "magnitude"]}]
 

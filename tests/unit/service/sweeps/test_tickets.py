@@ -18,6 +18,9 @@ from mvprune_service.ids import JobName
 
 from .gym import NAME, Gym
 
+# On PostgreSQL, test_sweep_model.py and the other files make all statements that are made here.
+pytestmark = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
+
 BASE = {"model": "bert-base-uncased", "task": "sst2"}
 FP32 = job_pb2.CompressionSpec.FP32
 
@@ -397,7 +400,6 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("case", REFUSED)
 async def test_what_cannot_be_right_is_refused_at_its_place(gym: Gym, case: str) -> None:
     given, expected = REFUSED[case]

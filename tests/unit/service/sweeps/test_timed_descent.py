@@ -16,6 +16,9 @@ from mvprune_service.domain.descent import Speed, steps_within
 from .gym import Gym, Quality
 from .test_descent import LADDER, OBERT, SEARCH, specs_of
 
+# On PostgreSQL, test_sweep_model.py and the other files make all statements that are made here.
+pytestmark = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
+
 
 @pytest.fixture
 def make(db: Database, executor: ScriptedExecutor) -> Callable[[Quality], Gym]:
