@@ -106,7 +106,7 @@ def test_a_layer_and_its_gradients(layer: Any, precision: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("method", "first"),
     [
-        (OBERT(gradients=16), 12),
+        (OBERT(gradients=4), 12),
         (Magnitude(schedule=EVENTS), 12),
         (Magnitude(schedule=Schedule("one_shot", pruning_start=0.5)), 10),
         ("l0", 12),
