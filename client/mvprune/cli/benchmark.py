@@ -45,10 +45,10 @@ def benchmark_command(argv: Sequence[str]) -> None:
     )
     args = parser.parse_args(argv)
     with refusals("runtime"):
-        from mvprune.runtime import measure
-
         try:
-            with fetched(args) as source:
+            with fetched(args, "torch") as source:
+                from mvprune.runtime import measure
+
                 found = measure(
                     source.folder,
                     batch=args.batch,

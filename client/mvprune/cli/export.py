@@ -23,13 +23,15 @@ onnx   model.onnx, any number of examples and tokens, checked with onnxruntime a
        for a model of which whole layers, heads or units were removed
 csr    scipy's compressed sparse rows, one .npz for every pruned matrix"""
 
+_NEEDS = {"dense": "transformers", "onnx": "onnxruntime", "csr": "scipy"}
+
 
 def export_command(argv: Sequence[str]) -> None:
     """Writes an artifact in another format."""
     example = "mvpctl export out/ --to onnx onnx/ --quantize int8\n  mvpctl export sst2-k3x9 --to dense model/"
     parser = artifact_parser("export", example, _DETAILS)
     parser.add_argument("directory", type=path, metavar="OUT", help="a new or empty folder")
-    parser.add_argument("--to", required=True, type=one_of("dense", "onnx", "csr"), metavar="F", help="one of these")
+    parser.add_argument("--to", required=True, type=one_of(*_NEEDS), metavar="F", help="one of these")
     parser.add_argument("--quantize", type=one_of("int8"), metavar="WORD", help="int8, with onnx: round the products")
     args = parser.parse_args(argv)
     if args.quantize and args.to != "onnx":
@@ -39,7 +41,7 @@ def export_command(argv: Sequence[str]) -> None:
         from mvprune.export import export
 
         check_free(args.directory)  # before anything is fetched
-        with fetched(args) as source, live(args.form.progress) as progress:
+        with fetched(args, _NEEDS[args.to]) as source, live(args.form.progress) as progress:
             done = export(
                 source.folder,
                 args.directory,

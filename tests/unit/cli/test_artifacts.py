@@ -295,7 +295,7 @@ def test_what_export_lacks(mvpctl: Mvpctl, folder: Path, tmp_path: Path, monkeyp
     monkeypatch.delitem(sys.modules, "mvprune.export.csr", raising=False)
     outcome = mvpctl("export", str(folder), str(tmp_path / "x"), "--to", "csr")
     assert outcome.code == 2
-    assert outcome.err == "error: export to csr needs the package scipy: pip install 'mvprune[export]'\n"
+    assert outcome.err == "error: this needs the package scipy: pip install 'mvprune[export]'\n"
 
 
 def test_names_in_an_artifact_do_not_steer_the_terminal(mvpctl: Mvpctl, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mvprune.cli.shared.artifacts import add_hypotheses, add_runtime, artifact_parser, fetched
@@ -28,31 +30,35 @@ def evaluate_command(argv: Sequence[str]) -> None:
     """Evaluates an artifact on data."""
     args = _parser().parse_args(argv)
     os.environ.setdefault(*SPIN)
-    with refusals("worker"):
-        import torch
-
-        from mvprune.data.loading import Columns
-        from mvprune_core.evaluation import CannotEvaluate, evaluate
-
-        if args.threads:
-            torch.set_num_threads(args.threads)
-        try:
-            with fetched(args) as source, live(None if args.form.quiet else sys.stderr) as progress:
-                found = evaluate(
-                    source.folder,
-                    args.data,
-                    task=args.task,
-                    columns=Columns.named_in(args),
-                    base=args.base,
-                    runtime=args.runtime,
-                    activations=args.activations,
-                    hypotheses=hypotheses_of(args),
-                    progress=progress.inputs,
-                )
-        except CannotEvaluate as error:
-            raise LocalRefusal(str(error)) from error
+    with refusals("worker"), fetched(args, "torch", "transformers") as source:
+        found = _evaluate(args, source.folder)
     primary = found.metrics.get(found.manifest.primary_metric)
     answer(args.form, _value(found), [] if primary is None else [f"{primary:.6g}"], lambda: _print(found))
+
+
+def _evaluate(args: argparse.Namespace, folder: Path) -> Evaluated:
+    import torch
+
+    from mvprune.data.loading import Columns
+    from mvprune_core.evaluation import CannotEvaluate, evaluate
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    try:
+        with live(None if args.form.quiet else sys.stderr) as progress:
+            return evaluate(
+                folder,
+                args.data,
+                task=args.task,
+                columns=Columns.named_in(args),
+                base=args.base,
+                runtime=args.runtime,
+                activations=args.activations,
+                hypotheses=hypotheses_of(args),
+                progress=progress.inputs,
+            )
+    except CannotEvaluate as error:
+        raise LocalRefusal(str(error)) from error
 
 
 def _parser() -> Parser:

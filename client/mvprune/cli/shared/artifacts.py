@@ -7,6 +7,7 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -98,10 +99,24 @@ def add_runtime(parser: Parser, default: str) -> None:
 
 
 @contextlib.contextmanager
-def fetched(args: argparse.Namespace) -> Iterator[Fetched]:
-    """The artifact that was named: its folder, or that of the job, downloaded for the time being."""
+def fetched(args: argparse.Namespace, *packages: str) -> Iterator[Fetched]:
+    """The artifact that was named: its folder, or that of the job, downloaded for the time being.
+
+    A command whose `packages` take seconds to import does that inside: what was mistyped is said at once, and nothing
+    is downloaded without them.
+
+    Raises:
+        ModuleNotFoundError: a package is missing.
+        ArtifactError: the folder is none, or no artifact's.
+    """
+    for package in packages:
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     if is_folder(args.artifact):
-        yield Fetched(expanded(args.artifact))
+        from mvprune.artifact import read_manifest
+
+        read_manifest(folder := expanded(args.artifact))
+        yield Fetched(folder)
         return
     with tempfile.TemporaryDirectory(prefix="mvpctl-") as scratch:
         with connect(args) as client:
