@@ -188,7 +188,7 @@ def _made_of(command: Sequence[str], files: Sequence[Path]) -> str:
     """A digest of all that the files depend on: the compiler and its flags, and the sources."""
     names = (*command, _run([*command, "--version"]), *(file.name for file in files))
     digest = hashlib.sha256("\0".join(names).encode())
-    for path in (Path(__file__), *sorted(HERE.glob("*/*.[ch]*")), EXPORTS):
+    for path in (Path(__file__), *sorted(HERE.glob("*/*.cpp")), *sorted(HERE.glob("*/*.h")), EXPORTS):
         digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
