@@ -1,5 +1,5 @@
-"""Stands for a trainer that is a fork of the warm process: `python -I -S relay.py SOCKET PYTHON SHOWN -P -m MODULE …`
-(or `-P SCRIPT …`)
+"""Stands for a trainer that is a fork of the warm process, or for a command of mvpctl that is one:
+`python -I -S relay.py SOCKET PYTHON SHOWN -P -m MODULE …`, or `… -P SCRIPT …`.
 
 It gives the fork its descriptors, environment and folder, passes signals on, and ends as the fork ends. The fork ends
 with it. If there can be no fork, it becomes PYTHON, which then believes to be SHOWN.

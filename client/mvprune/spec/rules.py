@@ -232,7 +232,7 @@ def _baseline(given: Given, task: Task | None) -> Iterator[Problem]:
         yield bad("baseline", baseline, "unset with density 1, whose result is the dense model")
     elif baseline == "none":
         if teacher is None and not (task and task.kind.not_distilled):
-            rule = "unset without teacher, which is the dense baseline then; or set teacher to none too"
+            rule = "unset, or none beside teacher none: without teacher the dense baseline teaches"
             yield bad("baseline", baseline, rule)
     elif is_trained_once and baseline == "train":
         yield bad("baseline", baseline, "unset beside this teacher, whose metrics are the dense ones")

@@ -119,7 +119,7 @@ void SpecialTokens::trim(TextTokens& tokens) const {
     for (size_t i = 0; i < tokens.size(); ++i) {
       TextToken& token = tokens[i];
       int64_t leading = token.leading;
-      if (leading == 1 && prefix && (i == 0 || token.begin == 0)) leading = 0;  // the one that was added
+      if (leading == 1 && prefix && (i == 0 || token.begin == 0)) leading = 0;  // a single one counts as the added one
       token.begin = std::min(token.begin + leading, token.end);
       if (token.trailing && token.end >= token.trailing) token.end = std::max(token.end - token.trailing, token.begin);
     }

@@ -84,15 +84,15 @@ def trainer(model: nn.Module, examples: Examples, chosen: Settings, **options: A
     )
 
 
-_LOADED: dict[Path, Loaded] = {}  # the model of one test
+_READ: dict[Path, tuple[Objective, Loaded]] = {}  # the model of one test
 
 
 def with_dropout(folder: Path, objective: Objective) -> Loaded:
-    """The model in a folder, which is read once."""
-    if folder not in _LOADED:
-        _LOADED.clear()
-        _LOADED[folder] = load_model(find_model(folder, None), objective, seed=0)
-    loaded = copy.deepcopy(_LOADED[folder])
+    """The model in a folder, which is read once for an objective."""
+    if folder not in _READ or _READ[folder][0] is not objective:
+        _READ.clear()
+        _READ[folder] = objective, load_model(find_model(folder, None), objective, seed=0)
+    loaded = copy.deepcopy(_READ[folder][1])
     for module in loaded.model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.1

@@ -154,9 +154,9 @@ BY_CHARACTER = ["bert uncased", "modernbert", "xlm-r", "plain", "xlm-r of senten
 
 
 def _around(character: str) -> str:
-    """What may change with a character, or change it. Half of all are ideographs, which go with nothing."""
-    alone = unicodedata.name(character, "").startswith("CJK UNIFIED")
-    return f"a{character} " if alone else f"a{character}\u0301{character} "
+    """A text in which characters around it may change it. Half of all are ideographs, which nothing changes."""
+    is_ideograph = unicodedata.name(character, "").startswith("CJK UNIFIED")
+    return f"a{character} " if is_ideograph else f"a{character}\u0301{character} "
 
 
 @pytest.mark.slow

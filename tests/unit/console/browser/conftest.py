@@ -76,7 +76,7 @@ class World:
 
 
 def violations(page: Page, *rules: str) -> list[Any]:
-    """What axe finds on a page: by all rules, or by some. It tells nothing of what is right, which takes long."""
+    """What axe finds on a page: by all rules, or by some. What passes is left out of the report, which takes long."""
     options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
     found: list[Any] = Axe().run(page, options=options).response["violations"]
     return found
