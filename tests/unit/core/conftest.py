@@ -77,11 +77,14 @@ class Drawn:
 
     folder: Path
     state: torch.Tensor
+    tokenizer: PreTrainedTokenizerFast
 
     def copy(self, folder: Path) -> Path:
-        """As if it was drawn for a test."""
+        """As if it was drawn for a test: with the tokenizer as `save` writes it now, which tests leave changed."""
         torch.set_rng_state(self.state)
-        return Path(shutil.copytree(self.folder, folder))
+        shutil.copytree(self.folder, folder)
+        self.tokenizer.save_pretrained(folder)
+        return folder
 
 
 @pytest.fixture(scope="session")
@@ -100,7 +103,7 @@ def drawn(
             BertModel(bert_config(num_hidden_layers=layers)).save_pretrained(folder)
             state = torch.get_rng_state()
         tokenizer.save_pretrained(folder)
-        return Drawn(folder, state)
+        return Drawn(folder, state, tokenizer)
 
     return draw
 
