@@ -7,7 +7,7 @@ import json
 import os
 import random
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +43,16 @@ def pytest_collection() -> Generator[None, object, object]:
         collected = yield
         gc.freeze()
     return collected
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment_of_a_file() -> Iterator[None]:
+    """What libraries set in the environment, as Ray and transformers' pipelines do, reaches no test of another file."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
 
 
 _GOOD = ("great", "lovely", "fine", "bright", "moving")
