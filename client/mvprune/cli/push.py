@@ -92,7 +92,7 @@ def _push_to_mlflow(args: argparse.Namespace) -> None:
             "--tracking-uri must be MLflow's address, got nothing; or set MLFLOW_TRACKING_URI", "mvpctl push"
         )
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # each try again would be a warning
-    with refusals("mlflow"), fetched(args) as source:
+    with refusals("mlflow"), fetched(args, "mlflow") as source:
         from mvprune.publish import push_to_mlflow
 
         run = push_to_mlflow(
@@ -112,7 +112,7 @@ def _push_to_mlflow(args: argparse.Namespace) -> None:
 
 
 def _push_to_hub(args: argparse.Namespace, repository: str) -> None:
-    with refusals("hub"), fetched(args) as source:
+    with refusals("hub"), fetched(args, "huggingface_hub") as source:
         from mvprune.publish import push_to_hub
 
         made = push_to_hub(
@@ -141,7 +141,7 @@ def _write_hub_folder(args: argparse.Namespace, out: Path) -> None:
 
 
 def _write_events(args: argparse.Namespace, logs: Path) -> None:
-    with refusals("tensorboard"), fetched(args) as source:
+    with refusals("tensorboard"), fetched(args, "tensorboardX") as source:
         from mvprune.publish.events import write_events
 
         run = write_events(source.folder, logs, name=source.job.rpartition("/")[2])

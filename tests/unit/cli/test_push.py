@@ -359,8 +359,26 @@ def test_a_server_that_is_away(artifact: Path, mvpctl: Callable[..., Any]) -> No
     assert len(outcome.err.splitlines()) == 1
 
 
-def test_without_mlflow(artifact: Path, mvpctl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    outcome = mvpctl("push", str(artifact), "--to", "mlflow", "--tracking-uri", "http://127.0.0.1:9")
-    assert outcome.code == 2
-    assert outcome.err == "error: pushing to MLflow needs the package mlflow: pip install 'mvprune[mlflow]'\n"
+@pytest.mark.parametrize(
+    ("target", "package", "extra"),
+    [
+        ("mlflow", "mlflow", "mlflow"),
+        ("hub o/m", "huggingface_hub", "hub"),
+        ("tensorboard logs", "tensorboardX", "tensorboard"),
+    ],
+)
+def test_nothing_is_fetched_without_the_package(
+    fake: Any,
+    artifact: Path,
+    mvpctl: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    target: str,
+    package: str,
+    extra: str,
+) -> None:
+    _serve(fake, artifact)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    outcome = mvpctl("push", "j1", "--to", *target.split())
+    said = f"error: this needs the package {package}: pip install 'mvprune[{extra}]'\n"
+    assert (outcome.code, outcome.err, fake.requests) == (2, said, {})
