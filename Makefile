@@ -75,8 +75,8 @@ deploy-check: setup ## validators of deploy/, and an image where buildah is; nee
 	MVPRUNE_DEPLOY_CHECK=1 $(BIN)/pytest -q tests/deploy $(ARGS)
 
 .PHONY: sanitize
-sanitize: setup ## the native kernel's tests under the address and undefined-behaviour sanitizers
-	$(BIN)/pytest tests/unit/runtime/test_kernel_build.py -q -k sanitizers
+sanitize: setup ## the native libraries under the address and undefined-behaviour sanitizers
+	$(BIN)/pytest tests/unit/native/test_sanitizers.py -q
 
 FUZZ_SECONDS ?= 300
 .PHONY: fuzz

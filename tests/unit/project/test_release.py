@@ -77,6 +77,14 @@ def test_workflows_start_only_targets_and_programs_that_are_there() -> None:
             assert (ROOT / script).exists(), script
 
 
+def test_the_makefile_starts_what_is_there() -> None:
+    text = (ROOT / "Makefile").read_text()
+    named = set(re.findall(r"(?:tests|scripts)/[\w./]*\w", text))
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    assert " -k " not in text.replace("ARGS='-k", "")  # the tests that it selects may be moved
+
+
 def pins(lock: str) -> dict[str, tuple[Requirement, int]]:
     """The packages of a lock: what is asked for, and the number of its hashes."""
     found = {}

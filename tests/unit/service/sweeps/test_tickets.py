@@ -78,7 +78,7 @@ async def test_each_round_has_the_mask_of_the_job_before(gym: Gym) -> None:
 
 
 async def test_what_the_runs_train(gym: Gym) -> None:
-    """Field by field, as `compress` is called for a study by hand in tests/integration/worker/test_tickets.py."""
+    """Field by field, as `compress` is called for a study by hand in tests/integration/test_tickets.py."""
     training = {"max_steps": 20, "learning_rate": 1e-3}
     await gym.create(**ROUNDS | {"base": BASE | {"training": training, "locked_mask": {"rewind": 0.1}, "seed": 3}})
     await gym.run()
