@@ -16,6 +16,7 @@ _GATES = MappingProxyType({"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4})
 _NORMS = ("attention_norm", "cross_norm", "feed_norm")
 _PRODUCTS = ("query", "key", "value", "out", "cross_query", "cross_out", "gate", "up", "down")
 _HEAD_NORMS = ("query_norm", "key_norm")
+_FLOAT = 4  # bytes
 
 
 class _Normal(ctypes.Structure):
@@ -198,11 +199,28 @@ class Decoder:
             block.cross_query and len(source.keys) != count for block in self._blocks
         ):
             raise ValueError(f"there must be keys and values of each of the {count} blocks")
-        held = [(ctypes.c_void_p * len(one))(*one) for one in (keys, values, source.keys, source.values)]
+        held = [
+            self._of_texts(addresses, texts, tokens)
+            for addresses, tokens in (
+                (keys, capacity),
+                (values, capacity),
+                (source.keys, source.length),
+                (source.values, source.length),
+            )
+        ]
         pointers = [ctypes.cast(one, ctypes.c_void_p) for one in held]
         step = _Step(texts, length, capacity, *pointers[:2], *turn, kept, source.length, *pointers[2:], source.kept)
         run = kernel.library().mvprune_decode
         return taken(run(self._structures, count, self._last, ctypes.byref(step), x, y, threads))
+
+    def _of_texts(self, addresses: Sequence[int], texts: int, tokens: int) -> Any:
+        """The addresses of each text's (groups, tokens, size) in arrays of all texts', one of each block."""
+        starts = [
+            first + text * block.groups * tokens * block.size * _FLOAT
+            for first, block in zip(addresses, self._blocks, strict=False)
+            for text in range(texts)
+        ]
+        return (ctypes.c_void_p * len(starts))(*starts)
 
     def _check(self, block: Block) -> None:
         hidden, attended, inner = self._hidden, block.heads * block.size, block.up.weight.rows

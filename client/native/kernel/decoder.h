@@ -50,13 +50,13 @@ struct Step {
   int64_t texts;
   int64_t length;         // tokens before this one
   int64_t capacity;       // tokens that the keys and values have room for
-  float* const* keys;     // of each block, (texts, groups, capacity, size); those of this token are written
+  float* const* keys;     // of each block and text, (groups, capacity, size); those of this token are written
   float* const* values;   // as keys
   const float* cosines;   // (texts, turned), or null: no rotation
   const float* sines;     // as cosines
   const uint8_t* kept;    // (texts, length + 1), whether a token is attended to, or null: all
   int64_t source;         // tokens of the source
-  const float* const* cross_keys;    // of each block, (texts, groups, source, size)
+  const float* const* cross_keys;    // of each block and text, (groups, source, size)
   const float* const* cross_values;  // as cross_keys
   const uint8_t* source_kept;        // (texts, source), or null: all
   const float* bias;                 // (heads, length + 1), added to the scores of tokens, or null: none

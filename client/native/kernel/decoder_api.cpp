@@ -81,9 +81,9 @@ struct Decoding {
     float* scratch = scores();
     if (!scratch) return;
     const int64_t text = i / block->groups, group = i % block->groups, size = block->size;
-    const int64_t place_of = i * step.capacity * size, each = block->heads / block->groups;
-    float* all_keys = step.keys[index] + place_of;
-    float* all_values = step.values[index] + place_of;
+    const int64_t place_of = group * step.capacity * size, each = block->heads / block->groups;
+    float* all_keys = step.keys[index * step.texts + text] + place_of;
+    float* all_values = step.values[index * step.texts + text] + place_of;
     float* key = keys().of(text, group);
     place(block->key_norm, text, key);
     std::copy(key, key + size, all_keys + step.length * size);
@@ -104,11 +104,13 @@ struct Decoding {
     float* scratch = scores();
     if (!scratch) return;
     const int64_t text = i / block->groups, group = i % block->groups, each = block->heads / block->groups;
-    const int64_t place_of = i * step.source * block->size;
+    const int64_t place_of = group * step.source * block->size;
+    const float* all_keys = step.cross_keys[index * step.texts + text] + place_of;
+    const float* all_values = step.cross_values[index * step.texts + text] + place_of;
     const uint8_t* kept = step.source_kept ? step.source_kept + text * step.source : nullptr;
     for (int64_t head = group * each; head < (group + 1) * each; ++head) {
       const int64_t own = (text * block->heads + head) * block->size;
-      parts.attend(query + own, step.cross_keys[index] + place_of, step.cross_values[index] + place_of, kept, nullptr, step.source, block->size, block->scale, scratch, context + own);
+      parts.attend(query + own, all_keys, all_values, kept, nullptr, step.source, block->size, block->scale, scratch, context + own);
     }
   }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr float kLow = -1e9f;  // the score of what is not a text yet, as in transformers
 
 // Logarithms of probabilities in place of logits.
-void normalize(std::vector<float>& logits) {
+void normalize(Logits logits) {
   const float most = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit - most));
@@ -32,34 +32,41 @@ float Beams::by_length(float score, int64_t length) const {
   return score / static_cast<float>(std::pow(static_cast<double>(length), settings_.length_penalty));
 }
 
-// The scores of all words after each text.
+// The scores of all words after a text.
+Logits Beams::scores_of(size_t text) {
+  const int64_t words = decoder_.words();
+  return {scores_.data() + source_of(text) * static_cast<size_t>(words), words};
+}
+
+// Those of all texts.
 Fault Beams::weigh_all(int32_t threads) {
-  scores_.resize(running_.size());
-  for (size_t i = 0; i < running_.size(); ++i) {
-    if (i >= remembered_.size()) {  // all are the same yet
-      scores_[i] = scores_.front();
-      continue;
-    }
+  Batch texts;
+  std::vector<int64_t> unread;
+  for (size_t i = 0; i < remembered_.size(); ++i) {
     const std::vector<int64_t>& tokens = running_[i].tokens;
-    const std::vector<int64_t> unread(tokens.begin() + static_cast<std::ptrdiff_t>(remembered_[i].length), tokens.end());
-    scores_[i].resize(static_cast<size_t>(decoder_.words()));
-    if (Fault fault = decoder_.run(remembered_[i], unread, threads, scores_[i].data())) return fault;
-    normalize(scores_[i]);
-    weigh(settings_, tokens, static_cast<int64_t>(given_), most_, scores_[i]);
+    unread.insert(unread.end(), tokens.begin() + static_cast<std::ptrdiff_t>(remembered_[i].length), tokens.end());
+    texts.push_back(&remembered_[i]);
+  }
+  scores_.resize(texts.size() * static_cast<size_t>(decoder_.words()));
+  if (Fault fault = decoder_.run(texts, unread, threads, scores_.data())) return fault;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    normalize(scores_of(i));
+    weigh(settings_, running_[i].tokens, static_cast<int64_t>(given_), most_, scores_of(i));
   }
   return std::nullopt;
 }
 
 // Enough of them, the best first, that as many go on as there are texts, whatever ends.
-std::vector<Beams::Candidate> Beams::best_candidates() const {
+std::vector<Beams::Candidate> Beams::best_candidates() {
   const size_t wanted = std::max<size_t>(2, 1 + settings_.ends.size()) * width_;
   const auto is_better = [](const Candidate& a, const Candidate& b) {
     return a.score != b.score ? a.score > b.score : a.text != b.text ? a.text < b.text : a.token < b.token;
   };
   std::vector<Candidate> found;  // a heap, the worst first
   for (size_t i = 0; i < running_.size(); ++i) {
-    for (size_t word = 0; word < scores_[i].size(); ++word) {
-      const Candidate one{scores_[i][word] + running_[i].score, i, static_cast<int64_t>(word)};
+    const Logits scores = scores_of(i);
+    for (size_t word = 0; word < scores.size(); ++word) {
+      const Candidate one{scores[word] + running_[i].score, i, static_cast<int64_t>(word)};
       if (!(one.score > -std::numeric_limits<float>::infinity())) continue;
       if (found.size() == wanted) {
         if (!is_better(one, found.front())) continue;
@@ -100,12 +107,11 @@ bool Beams::divide(const std::vector<Candidate>& candidates) {
 void Beams::move_on(const std::vector<Candidate>& candidates) {
   std::vector<Text> running;
   std::vector<Remembered> remembered;
-  const auto source = [&](const Candidate& one) { return remembered_.size() == 1 ? size_t{0} : one.text; };
   for (auto one = candidates.begin(); one != candidates.end(); ++one) {
     running.push_back({running_[one->text].tokens, one->score});
     running.back().tokens.push_back(one->token);
-    const bool is_last = std::none_of(one + 1, candidates.end(), [&](const Candidate& other) { return source(other) == source(*one); });
-    Remembered& own = remembered_[source(*one)];
+    const bool is_last = std::none_of(one + 1, candidates.end(), [&](const Candidate& other) { return source_of(other.text) == source_of(one->text); });
+    Remembered& own = remembered_[source_of(one->text)];
     if (is_last) {
       remembered.push_back(std::move(own));
     } else {

@@ -33,8 +33,12 @@ class Beams {
     int64_t token;
   };
 
+  // Which one of what is remembered is a running text's: at first all are the same.
+  size_t source_of(size_t text) const { return remembered_.size() == 1 ? 0 : text; }
+
+  Logits scores_of(size_t text);
   Fault weigh_all(int32_t threads);
-  std::vector<Candidate> best_candidates() const;
+  std::vector<Candidate> best_candidates();
   bool divide(const std::vector<Candidate>& candidates);
   void move_on(const std::vector<Candidate>& candidates);
   bool may_improve() const;
@@ -47,7 +51,7 @@ class Beams {
   const size_t width_;               // texts
   std::vector<Text> running_, ended_;
   std::vector<Remembered> remembered_;  // of each that is running; of all the first one, until there are differences
-  std::vector<std::vector<float>> scores_;  // of each that is running, (words,)
+  std::vector<float> scores_;           // of each of those, (words,)
 };
 
 }  // namespace mvprune

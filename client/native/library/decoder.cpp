@@ -54,10 +54,12 @@ Fault Decoder::read_head(const Weights& weights, const DecoderConfig& config) {
   return std::nullopt;
 }
 
-Fault Decoder::count_words(const float* hidden, int32_t threads, float* logits) const {
+// Logits, (texts, words), of states, (texts, hidden).
+void Decoder::count_words(const std::vector<float>& states, int32_t threads, float* logits) const {
   const float* bias = head_bias_.empty() ? nullptr : head_bias_.data();
-  if (few_head_ && mvprune_few(few_head_->matrix(), hidden, bias, logits, 1, threads) == 0) return std::nullopt;
   const StoredTable& head = head_.rows ? head_ : *stack_->words();
+  const int64_t texts = static_cast<int64_t>(states.size()) / head.columns;
+  if (few_head_ && mvprune_few(few_head_->matrix(), states.data(), bias, logits, texts, threads) == 0) return;
   const Table table = head.table();
   const Embedding rows = {&table, 1, head.columns, nullptr};
   const DecoderIsa& isa = decoder_isa();
@@ -66,10 +68,11 @@ Fault Decoder::count_words(const float* hidden, int32_t threads, float* logits) 
     for (int64_t word = part * kWords; word < std::min(head.rows, (part + 1) * kWords); ++word) {
       const int64_t* const id = &word;
       mvprune_embed(&rows, &id, row.data(), 1);
-      logits[word] = isa.dot(row.data(), hidden, head.columns) + (bias ? bias[word] : 0.0f);
+      for (int64_t text = 0; text < texts; ++text) {
+        logits[text * head.rows + word] = isa.dot(row.data(), states.data() + text * head.columns, head.columns) + (bias ? bias[word] : 0.0f);
+      }
     }
   });
-  return std::nullopt;
 }
 
 Fault Decoder::read_source(Remembered& text, const std::vector<int64_t>& ids, int32_t threads) const {
@@ -78,11 +81,12 @@ Fault Decoder::read_source(Remembered& text, const std::vector<int64_t>& ids, in
   return stack_->remember_source(states, threads, text);
 }
 
-Fault Decoder::run(Remembered& text, const std::vector<int64_t>& ids, int32_t threads, float* logits) const {
-  std::vector<float> last(static_cast<size_t>(stack_->hidden()));
-  if (Fault fault = stack_->run(text, ids, threads, last.data())) return fault;
+Fault Decoder::run(const Batch& texts, const std::vector<int64_t>& ids, int32_t threads, float* logits) const {
+  std::vector<float> last(texts.size() * static_cast<size_t>(stack_->hidden()));
+  if (Fault fault = stack_->run(texts, ids, threads, last.data())) return fault;
   if (scale_ != 1) std::transform(last.begin(), last.end(), last.begin(), [&](float value) { return value * scale_; });
-  return count_words(last.data(), threads, logits);
+  count_words(last, threads, logits);
+  return std::nullopt;
 }
 
 }  // namespace mvprune

@@ -13,9 +13,9 @@ class Decoder {
   // rounds: activations in int8.
   static Result<std::unique_ptr<Decoder>> read(const Weights& weights, const DecoderConfig& config, bool rounds);
 
-  // Goes on with a text by some tokens, at least one. `logits`, (words,), are those of the token after them. Any number
-  // of threads may call at once, each with a text of its own.
-  Fault run(Remembered& text, const std::vector<int64_t>& ids, int32_t threads, float* logits) const;
+  // Goes on with texts by `ids`, (texts, tokens), at least one token. `logits`, (texts, words), are those of the token after
+  // them. Any number of threads may call at once, each with texts of its own.
+  Fault run(const Batch& texts, const std::vector<int64_t>& ids, int32_t threads, float* logits) const;
 
   // Reads the tokens that a text is written from, at least one, with the encoder; before the text begins.
   Fault read_source(Remembered& text, const std::vector<int64_t>& ids, int32_t threads) const;
@@ -28,7 +28,7 @@ class Decoder {
 
  private:
   Fault read_head(const Weights& weights, const DecoderConfig& config);
-  Fault count_words(const float* hidden, int32_t threads, float* logits) const;
+  void count_words(const std::vector<float>& states, int32_t threads, float* logits) const;
 
   std::unique_ptr<Stack> stack_, encoder_;
   StoredTable head_;  // empty if it is that of the words

@@ -118,7 +118,7 @@ class Reader {
 };
 
 // The tokens that would repeat one of the n-grams of a text.
-void forbid_repeats(const std::vector<int64_t>& tokens, size_t size, std::vector<float>& logits) {
+void forbid_repeats(const std::vector<int64_t>& tokens, size_t size, Logits logits) {
   if (tokens.size() + 1 < size) return;
   const auto last = tokens.end() - static_cast<std::ptrdiff_t>(size - 1);
   for (size_t i = 0; i + size <= tokens.size(); ++i) {
@@ -128,7 +128,7 @@ void forbid_repeats(const std::vector<int64_t>& tokens, size_t size, std::vector
 }
 
 // The words that are never written: of some tokens the last, after the others.
-void forbid_words(const Generation& settings, const std::vector<int64_t>& tokens, std::vector<float>& logits) {
+void forbid_words(const Generation& settings, const std::vector<int64_t>& tokens, Logits logits) {
   for (const std::vector<int64_t>& word : settings.bad_words) {
     const bool is_end = word.size() == 1 && std::find(settings.ends.begin(), settings.ends.end(), word[0]) != settings.ends.end();
     const size_t before = word.size() - 1;
@@ -138,14 +138,14 @@ void forbid_words(const Generation& settings, const std::vector<int64_t>& tokens
 }
 
 // Leaves these alone.
-void force(const std::vector<int64_t>& tokens, std::vector<float>& logits) {
+void force(const std::vector<int64_t>& tokens, Logits logits) {
   std::fill(logits.begin(), logits.end(), kNever);
   for (const int64_t token : tokens) {
     if (token < static_cast<int64_t>(logits.size())) logits[static_cast<size_t>(token)] = 0;
   }
 }
 
-int64_t largest_of(const std::vector<float>& logits) {
+int64_t largest_of(Logits logits) {
   size_t found = 0;
   for (size_t i = 1; i < logits.size(); ++i) {
     if (logits[i] > logits[found] || std::isnan(logits[found])) found = i;
@@ -153,7 +153,7 @@ int64_t largest_of(const std::vector<float>& logits) {
   return static_cast<int64_t>(found);
 }
 
-int64_t sample(const Generation& settings, const std::vector<float>& logits, Random& random) {
+int64_t sample(const Generation& settings, Logits logits, Random& random) {
   struct Word {
     double weight;
     int64_t id;
@@ -240,7 +240,7 @@ double Random::next() {
   return static_cast<double>((mixed ^ mixed >> 31) >> 11) * 0x1p-53;
 }
 
-void weigh(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, std::vector<float>& logits) {
+void weigh(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, Logits logits) {
   if (settings.repetition_penalty != 1) {
     const auto penalty = static_cast<float>(settings.repetition_penalty);
     for (const int64_t token : std::unordered_set<int64_t>(tokens.begin(), tokens.end())) {
@@ -260,7 +260,7 @@ void weigh(const Generation& settings, const std::vector<int64_t>& tokens, int64
   if (length + 1 == most && !settings.last.empty()) force(settings.last, logits);
 }
 
-int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, std::vector<float>& logits, Random& random) {
+int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, Logits logits, Random& random) {
   weigh(settings, tokens, prompt, most, logits);
   return settings.do_sample ? sample(settings, logits, random) : largest_of(logits);
 }

@@ -53,11 +53,25 @@ class Random {
   uint64_t state_;
 };
 
-// Changes the logits of all words after a text, or their logarithms of probabilities, by the settings. `prompt`: how many of
-// the tokens are given; `most`: how many there may be in all.
-void weigh(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, std::vector<float>& logits);
+// The logits of all words after a text, or their logarithms of probabilities.
+class Logits {
+ public:
+  Logits(float* first, int64_t words) : first_(first), words_(static_cast<size_t>(words)) {}
+
+  float* begin() const { return first_; }
+  float* end() const { return first_ + words_; }
+  size_t size() const { return words_; }
+  float& operator[](size_t word) const { return first_[word]; }
+
+ private:
+  float* first_;
+  size_t words_;
+};
+
+// Changes logits by the settings. `prompt`: how many of the tokens are given; `most`: how many there may be in all.
+void weigh(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, Logits logits);
 
 // The next token of a text by the logits, which are weighed.
-int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, std::vector<float>& logits, Random& random);
+int64_t choose_token(const Generation& settings, const std::vector<int64_t>& tokens, int64_t prompt, int64_t most, Logits logits, Random& random);
 
 }  // namespace mvprune

@@ -61,7 +61,7 @@ Fault Stack::embed(const int64_t* ids, Work& work) const {
   if (scale != 1) std::transform(work.x.begin(), work.x.end(), work.x.begin(), [&](float value) { return value * scale; });
   if (positions_.rows) {
     std::vector<int64_t> places(at(work.tokens));
-    for (int64_t i = 0; i < work.tokens; ++i) places[at(i)] = work.first + i + config_.first_position;
+    for (int64_t i = 0; i < work.tokens; ++i) places[at(i)] = work.place(i) + config_.first_position;
     std::vector<float> added(work.x.size());
     if (Fault fault = look_up(positions_, places.data(), added.data())) return fault;
     std::transform(work.x.begin(), work.x.end(), added.begin(), work.x.begin(), std::plus<float>());
@@ -79,7 +79,7 @@ void Stack::turn(Work& work) const {
   for (int64_t token = 0; token < work.tokens; ++token) {
     float *cosines = work.turns.data() + token * turned, *sines = cosines + work.tokens * turned;
     for (int64_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(work.first + token) * config_.frequencies[at(i)];
+      const float angle = static_cast<float>(work.place(token)) * config_.frequencies[at(i)];
       cosines[i] = cosines[half + i] = std::cos(angle);
       sines[i] = sines[half + i] = std::sin(angle);
     }
@@ -90,7 +90,7 @@ void Stack::turn(Work& work) const {
 // the query before it begins one later.
 void Stack::set_bias(Work& work) const {
   if (distances_.empty()) return;
-  const int64_t length = work.first + work.tokens, width = config_.is_causal ? length : 2 * length - 1;
+  const int64_t length = work.first + work.each, width = config_.is_causal ? length : 2 * length - 1;
   work.bias.resize(at(config_.heads * width));
   for (int64_t i = 0; i < width; ++i) {
     const int64_t bucket = relative_bucket(length - 1 - i, config_.buckets, config_.reach, !config_.is_causal);
@@ -106,31 +106,34 @@ Fault Stack::enter(const int64_t* ids, Work& work) const {
   return std::nullopt;
 }
 
-// One more token in one call of the kernel; false: it has to go part by part.
-bool Stack::step(Remembered& text, const Work& work, float* last) const {
-  if (blocks_.empty() || work.tokens != 1) return false;
+// One more token of each text in one call of the kernel; false: it has to go part by part.
+bool Stack::step(const Work& work, float* last) const {
+  if (blocks_.empty() || work.each != 1) return false;
+  const RememberedSource* source = work.texts.front()->source.get();
   std::vector<float*> keys, values;
   std::vector<const float*> cross_keys, cross_values;
   for (size_t i = 0; i < parts_.size(); ++i) {
-    keys.push_back(text.keys[i].data());
-    values.push_back(text.values[i].data());
-    if (!text.source) continue;
-    cross_keys.push_back(text.source->keys[i].data());
-    cross_values.push_back(text.source->values[i].data());
+    for (Remembered* text : work.texts) {
+      keys.push_back(text->keys[i].data());
+      values.push_back(text->values[i].data());
+      if (!source) continue;
+      cross_keys.push_back(text->source->keys[i].data());
+      cross_values.push_back(text->source->values[i].data());
+    }
   }
   Step step{};
-  step.texts = 1;
-  step.length = text.length;
-  step.capacity = text.capacity;
+  step.texts = work.tokens;
+  step.length = work.first;
+  step.capacity = work.texts.front()->capacity;
   step.keys = keys.data();
   step.values = values.data();
-  step.source = text.source ? text.source->tokens : 0;
+  step.source = source ? source->tokens : 0;
   step.cross_keys = cross_keys.data();
   step.cross_values = cross_values.data();
   step.bias = work.bias.empty() ? nullptr : work.bias.data();
   if (config_.turned) {
     step.cosines = work.turns.data();
-    step.sines = work.turns.data() + config_.turned;
+    step.sines = work.turns.data() + work.tokens * config_.turned;
   }
   const Normal norm = normal_of(last_);
   return mvprune_decode(blocks_.data(), static_cast<int64_t>(blocks_.size()), norm.weight ? &norm : nullptr, &step, work.x.data(), last, work.threads) == 0;
@@ -154,49 +157,51 @@ void Stack::place(const NormWeights& norm, const Work& work, int64_t token, floa
   if (turned) isa.rotate(cosines, cosines + work.tokens * turned, turned, head);
 }
 
-void Stack::remember(const Part& part, size_t slot, Remembered& text, Work& work) const {
+void Stack::remember(const Part& part, size_t slot, Work& work) const {
   const int64_t size = config_.size, grouped = part.groups * size;
   const bool is_packed = !part.key.many.weight;
   in_parallel(part.groups, work.threads, [&](int64_t group) {
-    float* keys = text.keys[slot].data() + group * text.capacity * size;
-    float* values = text.values[slot].data() + group * text.capacity * size;
     for (int64_t token = 0; token < work.tokens; ++token) {
+      Remembered& text = work.text(token);
+      const int64_t own = (group * text.capacity + work.place(token)) * size;
       float* key = is_packed ? packed(part, work, 1, token, group) : work.key.data() + token * grouped + group * size;
       const float* value = is_packed ? packed(part, work, 2, token, group) : work.value.data() + token * grouped + group * size;
       place(part.key_norm, work, token, key);
-      std::copy(key, key + size, keys + (work.first + token) * size);
-      std::copy(value, value + size, values + (work.first + token) * size);
+      std::copy(key, key + size, text.keys[slot].data() + own);
+      std::copy(value, value + size, text.values[slot].data() + own);
     }
   });
 }
 
-void Stack::attend(const Part& part, size_t slot, const Remembered& text, Work& work) const {
+void Stack::attend(const Part& part, size_t slot, Work& work) const {
   const DecoderIsa& isa = decoder_isa();
-  const int64_t size = config_.size, each = part.heads / part.groups, tokens = work.tokens, length = work.first + tokens;
+  const int64_t size = config_.size, each = part.heads / part.groups, tokens = work.tokens, length = work.first + work.each;
   const int64_t width = config_.is_causal ? length : 2 * length - 1;  // of the rows of bias
   work.context.resize(at(tokens * part.heads * size));
   in_parallel(part.heads, work.threads, [&](int64_t head) {
     std::vector<float> scores(at(length + 16));
-    const int64_t room = head / each * text.capacity * size;
     for (int64_t token = 0; token < tokens; ++token) {
+      const Remembered& text = work.text(token);
+      const int64_t room = head / each * text.capacity * size;
       float* query = packed(part, work, 0, token, head);
       place(part.query_norm, work, token, query);
-      const int64_t shown = config_.is_causal ? work.first + token + 1 : length;
-      const float* bias = work.bias.empty() ? nullptr : work.bias.data() + head * width + tokens - 1 - token;
+      const int64_t shown = config_.is_causal ? work.place(token) + 1 : length;
+      const float* bias = work.bias.empty() ? nullptr : work.bias.data() + head * width + length - 1 - work.place(token);
       isa.attend(query, text.keys[slot].data() + room, text.values[slot].data() + room, nullptr, bias, shown, size, config_.scale,
                  scores.data(), work.context.data() + (token * part.heads + head) * size);
     }
   });
 }
 
-void Stack::attend_source(const Part& part, size_t index, const Remembered& text, Work& work) const {
+void Stack::attend_source(const Part& part, size_t index, Work& work) const {
   const DecoderIsa& isa = decoder_isa();
-  const RememberedSource& source = *text.source;
   const int64_t size = config_.size, each = part.heads / part.groups;
   in_parallel(part.heads, work.threads, [&](int64_t head) {
-    std::vector<float> scores(at(source.tokens + 16));
-    const int64_t room = head / each * source.tokens * size;
+    std::vector<float> scores;
     for (int64_t token = 0; token < work.tokens; ++token) {
+      const RememberedSource& source = *work.text(token).source;
+      scores.resize(at(source.tokens + 16));
+      const int64_t room = head / each * source.tokens * size;
       const int64_t own = (token * part.heads + head) * size;
       isa.attend(work.query.data() + own, source.keys[index].data() + room, source.values[index].data() + room, nullptr, nullptr,
                  source.tokens, size, config_.scale, scores.data(), work.context.data() + own);
@@ -222,7 +227,7 @@ Fault Stack::feed(const Part& part, Work& work, const std::vector<float>& in) co
 }
 
 // One block.
-Fault Stack::pass(const Part& part, size_t index, Remembered& text, Work& work) const {
+Fault Stack::pass(const Part& part, size_t index, Work& work) const {
   const DecoderIsa& isa = decoder_isa();
   const auto normalize = [&](const NormWeights& norm, std::vector<float>& y) {
     y.resize(work.x.size());
@@ -244,14 +249,14 @@ Fault Stack::pass(const Part& part, size_t index, Remembered& text, Work& work) 
       if (Fault fault = multiply(part.value, in, work.value)) return fault;
     }
     const size_t slot = config_.is_causal ? index : 0;
-    remember(part, slot, text, work);
-    attend(part, slot, text, work);
+    remember(part, slot, work);
+    attend(part, slot, work);
     if (config_.is_parallel) normalize(part.feed_norm, work.normal);
     return add(part.out);
   };
   const auto cross = [&](const std::vector<float>& in) -> Fault {
     if (Fault fault = multiply(part.cross_query, in, work.query)) return fault;
-    attend_source(part, index, text, work);
+    attend_source(part, index, work);
     return add(part.cross_out);
   };
   // A part with the norm before or after it.
@@ -278,17 +283,19 @@ void Stack::leave(const float* x, int64_t tokens, float* y) const {
   }
 }
 
-// `last`, (hidden,): the state of the last token.
-Fault Stack::go_on(Remembered& text, const int64_t* ids, int64_t count, int32_t threads, float* last) const {
-  Work work(count, text.length, threads);
-  if (Fault fault = enter(ids, work)) return fault;
-  if (!step(text, work, last)) {
+// `last`, (texts, hidden): the states of the last tokens.
+Fault Stack::go_on(const Batch& texts, const std::vector<int64_t>& ids, int32_t threads, float* last) const {
+  Work work(texts, static_cast<int64_t>(ids.size() / texts.size()), threads);
+  if (Fault fault = enter(ids.data(), work)) return fault;
+  if (!step(work, last)) {
     for (size_t i = 0; i < parts_.size(); ++i) {
-      if (Fault fault = pass(parts_[i], i, text, work)) return fault;
+      if (Fault fault = pass(parts_[i], i, work)) return fault;
     }
-    leave(work.x.data() + (count - 1) * config_.hidden, 1, last);
+    for (int64_t token = work.each - 1; token < work.tokens; token += work.each, last += config_.hidden) {
+      leave(work.x.data() + token * config_.hidden, 1, last);
+    }
   }
-  text.length += count;
+  for (Remembered* text : texts) text->length += work.each;
   return std::nullopt;
 }
 
@@ -297,24 +304,31 @@ Fault Stack::check_length(int64_t tokens) const {
   return Error{"a text must have at most " + std::to_string(config_.longest) + " tokens, the model's positions, got " + std::to_string(tokens), Code::kArgument};
 }
 
-Fault Stack::run(Remembered& text, const std::vector<int64_t>& ids, int32_t threads, float* last) const {
-  const auto count = static_cast<int64_t>(ids.size());
-  if (Fault fault = check_length(text.length + count)) return fault;
-  make_room(text, count);
-  for (int64_t first = 0; first < count; first += kAtOnce) {
-    if (Fault fault = go_on(text, ids.data() + first, std::min(kAtOnce, count - first), threads, last)) return fault;
+Fault Stack::run(const Batch& texts, const std::vector<int64_t>& ids, int32_t threads, float* last) const {
+  const auto each = static_cast<int64_t>(ids.size() / texts.size());
+  if (Fault fault = check_length(texts.front()->length + each)) return fault;
+  for (Remembered* text : texts) make_room(*text, each);
+  for (int64_t first = 0; first < each; first += kAtOnce) {
+    const int64_t some = std::min(kAtOnce, each - first);
+    std::vector<int64_t> part;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto from = ids.begin() + static_cast<int64_t>(i) * each + first;
+      part.insert(part.end(), from, from + some);
+    }
+    if (Fault fault = go_on(texts, part, threads, last)) return fault;
   }
   return std::nullopt;
 }
 
 Fault Stack::read_whole(const std::vector<int64_t>& ids, int32_t threads, std::vector<float>& states) const {
   Remembered text;
-  Work work(static_cast<int64_t>(ids.size()), 0, threads);
+  const Batch texts = {&text};
+  Work work(texts, static_cast<int64_t>(ids.size()), threads);
   if (Fault fault = check_length(work.tokens)) return fault;
   make_room(text, work.tokens);
   if (Fault fault = enter(ids.data(), work)) return fault;
   for (size_t i = 0; i < parts_.size(); ++i) {
-    if (Fault fault = pass(parts_[i], i, text, work)) return fault;
+    if (Fault fault = pass(parts_[i], i, work)) return fault;
   }
   states.resize(work.x.size());
   leave(work.x.data(), work.tokens, states.data());

@@ -24,14 +24,17 @@ struct Remembered {
   std::shared_ptr<const RememberedSource> source;  // that cross-attention attends to
 };
 
+// Texts that go on together. All have as many tokens.
+using Batch = std::vector<Remembered*>;
+
 class Stack {
  public:
   // rounds: activations in int8. `words`: the table, if another stack has it; else it is read.
   static Result<std::unique_ptr<Stack>> read(const Weights& weights, const StackConfig& config, bool rounds, std::shared_ptr<const StoredTable> words);
 
-  // Goes on with a text by some tokens, at least one. `last`, (hidden,), is the state of the last one. Any number of
-  // threads may call at once, each with a text of its own.
-  Fault run(Remembered& text, const std::vector<int64_t>& ids, int32_t threads, float* last) const;
+  // Goes on with texts by `ids`, (texts, tokens), at least one token. `last`, (texts, hidden), are the states of the last
+  // ones. Any number of threads may call at once, each with texts of its own.
+  Fault run(const Batch& texts, const std::vector<int64_t>& ids, int32_t threads, float* last) const;
 
   // The states of all tokens, (tokens, hidden), of a stack that is not causal.
   Fault read_whole(const std::vector<int64_t>& ids, int32_t threads, std::vector<float>& states) const;
@@ -60,11 +63,16 @@ class Stack {
     int64_t heads = 0, groups = 0;
   };
 
-  // Arrays between the parts of a block, for some tokens.
+  // Arrays between the parts of a block, for some tokens of each text.
   struct Work {
-    Work(int64_t tokens, int64_t first, int32_t threads) : tokens(tokens), first(first), threads(threads) {}
+    Work(const Batch& texts, int64_t each, int32_t threads)
+        : texts(texts), each(each), tokens(static_cast<int64_t>(texts.size()) * each), first(texts.front()->length), threads(threads) {}
 
-    int64_t tokens, first;  // first: the place of the first one in the text
+    Remembered& text(int64_t token) const { return *texts[static_cast<size_t>(token / each)]; }
+    int64_t place(int64_t token) const { return first + token % each; }  // in its text
+
+    const Batch& texts;
+    int64_t each, tokens, first;  // tokens: of all texts; first: the place of a text's first one
     int32_t threads;
     std::vector<float> x, normal, query, key, value, context, inner, gate, turns, bias;
   };
@@ -83,14 +91,14 @@ class Stack {
   void turn(Work& work) const;
   void set_bias(Work& work) const;
   Fault enter(const int64_t* ids, Work& work) const;
-  Fault go_on(Remembered& text, const int64_t* ids, int64_t count, int32_t threads, float* last) const;
-  bool step(Remembered& text, const Work& work, float* last) const;
-  Fault pass(const Part& part, size_t index, Remembered& text, Work& work) const;
+  Fault go_on(const Batch& texts, const std::vector<int64_t>& ids, int32_t threads, float* last) const;
+  bool step(const Work& work, float* last) const;
+  Fault pass(const Part& part, size_t index, Work& work) const;
   float* packed(const Part& part, Work& work, int64_t which, int64_t token, int64_t head) const;
   void place(const NormWeights& norm, const Work& work, int64_t token, float* head) const;
-  void remember(const Part& part, size_t slot, Remembered& text, Work& work) const;
-  void attend(const Part& part, size_t slot, const Remembered& text, Work& work) const;
-  void attend_source(const Part& part, size_t index, const Remembered& text, Work& work) const;
+  void remember(const Part& part, size_t slot, Work& work) const;
+  void attend(const Part& part, size_t slot, Work& work) const;
+  void attend_source(const Part& part, size_t index, Work& work) const;
   Fault feed(const Part& part, Work& work, const std::vector<float>& in) const;
   void leave(const float* x, int64_t tokens, float* y) const;
 

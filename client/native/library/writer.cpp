@@ -245,8 +245,8 @@ Result<int64_t> Writing::next_token() {
   }
   if (Fault fault = read_source()) return *fault;
   const std::vector<int64_t> unread(tokens_.begin() + static_cast<std::ptrdiff_t>(remembered_.length), tokens_.end());
-  if (Fault fault = writer_->decoder().run(remembered_, unread, threads_, logits_.data())) return *fault;
-  return choose_token(settings_, tokens_, given_, given_ + most_, logits_, random_);
+  if (Fault fault = writer_->decoder().run({&remembered_}, unread, threads_, logits_.data())) return *fault;
+  return choose_token(settings_, tokens_, given_, given_ + most_, {logits_.data(), writer_->decoder().words()}, random_);
 }
 
 Result<Writing::Piece> Writing::next(bool by_steps) {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -68,6 +71,27 @@ def test_the_tokens_are_those_of_transformers(name: str, way: dict[str, Any], ar
             settings = {"eos_token_id": END} | way
             found = [token.id for token in model.stream(PROMPT, max_new_tokens=new, **settings)]
             assert found == generated(dense, new, **settings)
+
+
+_PROGRAM = """
+import sys
+from mvprune import infer
+prompt, *folders = sys.argv[1:]
+for folder in folders:
+    with infer.load(folder, threads=2) as model:
+        settings = dict(num_beams=4, no_repeat_ngram_size=1, eos_token_id=0, max_new_tokens=24)
+        print(model.instructions, [token.id for token in model.stream(prompt, **settings)])
+"""
+
+
+@pytest.mark.slow
+def test_a_machine_without_products_of_few_tokens(artifact: Artifact) -> None:
+    way = {"num_beams": 4, "no_repeat_ngram_size": 1, "eos_token_id": END}
+    wanted = [f"generic {generated(load(artifact(name)), 24, **way)}" for name in NAMES]
+    command = [sys.executable, "-c", _PROGRAM, PROMPT, *(str(artifact(name)) for name in NAMES)]
+    environment = dict(os.environ, MVPRUNE_KERNEL="generic")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == wanted
 
 
 def test_a_search_may_end_early(artifact: Artifact) -> None:
