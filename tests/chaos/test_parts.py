@@ -1,4 +1,4 @@
-"""An attempt of two parts, each with one rank, on a real Ray: they work, and the loss of one ends the attempt."""
+"""An attempt of two parts, each with one rank, on a real Ray: the loss of one ends it, and a drain stops it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +14,16 @@ import pytest
 
 from mvprune.v1 import job_pb2
 from mvprune_service.executors.ray_jobs import RayExecutor
-from mvprune_service.stores.layout import verify
 from mvprune_workers.exits import ExitCode
 
 from ..integration.worker import conftest as supervisors
+from ..integration.worker import test_parts as parts
 from ..integration.worker.test_real_trainer import real_job
 from .ray_nodes import RayNodes
 
 _QUICKLY = 60.0  # seconds on a busy machine; torch itself would wait for 30 minutes
-worker = supervisors.worker  # the fixture
+worker, ray = supervisors.worker, parts.ray  # fixtures
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayNodes]:
-    with RayNodes(tmp_path_factory.mktemp("ray") / "ray.log", stand_in=False, head_cpus=2, quick=False) as nodes:
-        yield nodes
-
-
-def start(worker: Any, tiny: Any, ray: RayNodes) -> None:
-    """Starts an attempt of two parts."""
-    worker.cpus = "1"
-    roots = {"MVPRUNE_MODELS": str(tiny.models), "MVPRUNE_DATA": str(tiny.train.parent)}
-    worker.start_real_with({**roots, **ray.environment, "MVPRUNE_WORKERS": "2", "MVPRUNE_PARTS": "2"})
 
 
 def actors(ray: RayNodes) -> list[int]:
@@ -45,20 +31,10 @@ def actors(ray: RayNodes) -> list[int]:
     return [pid for pid in ray.processes("head") if b"PartActor" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def test_two_parts_make_an_artifact(worker: Any, tiny: Any, ray: RayNodes) -> None:
-    worker.service.spec = real_job(tiny)
-    start(worker, tiny, ray)
-    assert worker.wait() is ExitCode.PUBLISHED, worker.service.log.decode()
-    [outcome] = worker.service.outcomes
-    manifest = verify(worker.store, outcome.manifest_sha256)
-    assert "2 ranks train together; another number of ranks gives the same result up to rounding" in manifest["notes"]
-    worker.assert_clean()
-
-
 def test_the_loss_of_a_part_ends_the_attempt(worker: Any, tiny: Any, ray: RayNodes) -> None:
     worker.service.spec = real_job(tiny)
     worker.service.spec.training.max_steps = 100_000
-    start(worker, tiny, ray)
+    parts.start(worker, tiny, ray)
     worker.service.wait(lambda: any(beat.progress.step > 1 for beat in worker.service.heartbeats))
     [actor] = actors(ray)
     began = time.monotonic()
@@ -76,7 +52,7 @@ def test_a_node_that_is_drained_is_left_with_a_checkpoint(worker: Any, tiny: Any
         executor = RayExecutor(ray.address, token=ray.token)
         worker.service.spec = real_job(tiny)
         worker.service.spec.training.max_steps = 100_000
-        start(worker, tiny, ray)
+        parts.start(worker, tiny, ray)
         worker.service.wait(lambda: any(beat.progress.step > 1 for beat in worker.service.heartbeats))
         homes = [node for node in executor.nodes() if node.resources.cpus]
         drain(ray, [node.uid for node in homes])

@@ -28,6 +28,11 @@ class Folders:
     cache: Path
 
     @property
+    def fetched(self) -> dict[str, Path]:
+        """Those that all ranks read, by name. Rank 0 reads the rest for them."""
+        return {"teacher": self.teacher, "beginning": self.beginning, "inputs": self.inputs}
+
+    @property
     def position(self) -> Path:
         """The file with the attempt's position, see position.py."""
         return self.output.with_name("position")

@@ -42,7 +42,6 @@ from mvprune_workers.siblings import end_with
 log = logging.getLogger(__name__)
 
 ROOM_SECONDS = 600.0  # for an autoscaler to add nodes
-_FETCHED = ("teacher", "mask", "inputs")  # the folders that other ranks read; rank 0 reads the rest for them
 _SETTINGS = ("MVPRUNE_", "HF_")  # variables that are passed on; the rest is that of the other node
 _CHUNK = 1 << 26  # bytes
 _NOTICE_SECONDS = 5.0  # between looks for nodes that are drained
@@ -196,8 +195,7 @@ def _actor(part: Part, group: Any, index: int, folders: Folders) -> Any:
 
 def _send(actor: Any, folders: Folders) -> None:
     """Copies what was fetched for this attempt, a chunk at a time."""
-    for name in _FETCHED:
-        root: Path = getattr(folders, name)
+    for name, root in folders.fetched.items():
         for file in sorted(root.rglob("*")):
             if not file.is_file():
                 continue

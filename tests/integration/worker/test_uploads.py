@@ -138,7 +138,7 @@ def test_a_teacher_that_is_a_delta_finds_the_base_that_a_client_sent(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The student's model is another one, in a folder."""
-    folders = Folders(*(tmp_path / name for name in ("out", "teacher", "mask", "inputs", "checkpoint", "cache")))
+    folders = Folders(*(tmp_path / name for name in ("out", "teacher", "beginning", "inputs", "checkpoint", "cache")))
     store = open_store((tmp_path / "store").as_uri())
     upload = sent(tiny.model, Kind.MODEL, store)
     data = load_task("text-classification", train=tiny.train, validation=tiny.validation)

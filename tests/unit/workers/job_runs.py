@@ -12,7 +12,7 @@ from mvprune_workers.job import run_job
 
 def folders(root: Path) -> Folders:
     """Folders of a job."""
-    return Folders(*(root / name for name in ("out", "teacher", "mask", "inputs", "checkpoint", "cache")))
+    return Folders(*(root / name for name in ("out", "teacher", "beginning", "inputs", "checkpoint", "cache")))
 
 
 def run(spec: job_pb2.CompressionSpec, root: Path, factor: int = 1, seconds: float = 600.0) -> list[TrainerEvent]:
