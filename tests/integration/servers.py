@@ -1,4 +1,4 @@
-"""mvprune-server as a process that tests start, signal, kill and start again."""
+"""mvprune-server as a process that tests start, signal, kill and start again: a fork of one that has imported it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from mvprune_service.executors.processes import kill_marked
 
 from ..neighbours import free_ports
 from ..waiting import until
+from ..warm import fork
 from ..warm.python import warm_python
 
 SERVER = Path(sys.executable).with_name("mvprune-server")
@@ -30,9 +31,9 @@ class Server:
         self.address = f"127.0.0.1:{self._ports[0]}"
         self.worker_address = f"127.0.0.1:{self._ports[1]}"
         self.command: tuple[str | Path, ...] = (SERVER,)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | fork.Fork | None = None
 
-    def start(self, env: Mapping[str, str] | None = None, **more: Any) -> subprocess.Popen[bytes]:
+    def start(self, env: Mapping[str, str] | None = None, **more: Any) -> subprocess.Popen[bytes] | fork.Fork:
         """As `launch`, but returns once it serves."""
         (self.home / "server.json").unlink(missing_ok=True)  # a killed server leaves it
         process = self.launch(env, **more)
@@ -40,7 +41,7 @@ class Server:
         assert process.poll() is None, self.log()
         return process
 
-    def launch(self, env: Mapping[str, str] | None = None, **more: Any) -> subprocess.Popen[bytes]:
+    def launch(self, env: Mapping[str, str] | None = None, **more: Any) -> subprocess.Popen[bytes] | fork.Fork:
         """Starts it. `more` are options, `env` is set beside this process's environment."""
         options = {
             "home": self.home,
@@ -52,11 +53,16 @@ class Server:
             "heartbeat-seconds": 0.2,
             **{name.replace("_", "-"): value for name, value in more.items()},
         }
-        if options["executor"] == "local" and "PYTHONPATH" not in (env or {}):  # where a stand-in trains nothing
+        if options["executor"] == "local":
             options.setdefault("worker-python", warm_python())
+        command = [*self.command, *(f"--{name}={value}" for name, value in options.items())]
+        environment = {**os.environ, **(env or {})}
+        self.process = None
         with (self.home.parent / "server.log").open("ab") as log:
-            command = [*self.command, *(f"--{name}={value}" for name, value in options.items())]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(env or {})})
+            if command[0] == SERVER:
+                self.process = fork.start(sys.executable, command, environment, (0, log.fileno(), log.fileno()))
+            if self.process is None:
+                self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         return self.process
 
     def log(self) -> str:

@@ -1,9 +1,8 @@
-"""The warm process: it has imported what a trainer imports, and each trainer is a fork of it. So is each command of
-mvpctl that needs torch.
+"""A warm process: it has imported what processes of one kind import, and each of these is a fork of it.
 
-Run as `python -P forks.py SOCKET PID` with a trainer's environment; it ends with the process PID. Each connection is
-that of a relay, which sends JSON and its file descriptors. The answer is one byte: whether there is a fork, whose end
-follows as a status of waitpid, or a trainer must be started.
+Run as `python -P forks.py SOCKET PID KIND` with the environment of such a process; it ends with the process PID. Each
+connection is that of a relay, or of a test (see fork.py), which sends JSON and file descriptors. The answer is one byte:
+whether there is a fork, whose number follows, and its end as a status of waitpid, or a process must be started.
 """
 
 from __future__ import annotations
@@ -21,32 +20,66 @@ import socket
 import struct
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 MOST_FDS = 32
-# Read when a library is imported: a trainer to which other values are given is started.
-READ_EARLY = ("PYTHON", "HF_", "TORCH", "OMP_", "GOMP_", "MKL_", "RAYON_", "TOKENIZERS_", "LD_")
-LIBRARIES = (
-    "sklearn.metrics",
-    "transformers.models.bert.modeling_bert",
-    "transformers.models.bert.tokenization_bert",
-    "mvprune_workers.job",
-    "mvprune_workers.trainer",
-)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`libraries` are imported before any fork; of them `again` are run by each. The names of the variables that they
+    read when they are imported start as in `early`: if other values are given, a process is started. `late` are not
+    among them."""
+
+    libraries: tuple[str, ...]
+    again: str
+    early: tuple[str, ...]
+    late: tuple[str, ...] = ()
+
+    def settings(self, environment: dict[str, str]) -> dict[str, str]:
+        """What the libraries have read."""
+        return {n: value for n, value in environment.items() if n.startswith(self.early) and n not in self.late}
+
+
+KINDS = {
+    "trainer": Kind(  # and commands of mvpctl that need torch
+        libraries=(
+            "sklearn.metrics",
+            "transformers.models.bert.modeling_bert",
+            "transformers.models.bert.tokenization_bert",
+            "mvprune_workers.job",
+            "mvprune_workers.trainer",
+        ),
+        again="mvprune_workers.trainer",
+        early=("PYTHON", "HF_", "TORCH", "OMP_", "GOMP_", "MKL_", "RAYON_", "TOKENIZERS_", "LD_"),
+        late=("TORCHINDUCTOR_CACHE_DIR",),  # set by torch in the tests' process as soon as that imports it
+    ),
+    "server": Kind(  # and supervisors
+        libraries=(
+            "mvprune_service.assembly.running",
+            "mvprune_service.api.rest.app",
+            "mvprune_service.api.rest.server",
+            "mvprune_service.stores.s3",
+            "mvprune_workers.supervisor",
+            "mvprune_workers.attempt",
+            "mvprune_workers.channel",
+        ),
+        again="mvprune_service.assembly.running",  # it sets variables
+        early=("PYTHON", "LD_", "MVPRUNE_FAILPOINTS"),
+        late=("PYTHONPATH",),
+    ),
+}
 HIGH = 200  # the descriptors of this process and of relays are below
 
 
-def early(environment: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(READ_EARLY)}
-
-
 class Forks:
-    """The trainers of all relays."""
+    """The forks of all connections."""
 
-    def __init__(self, listener: socket.socket, owner: int, settings: dict[str, str]) -> None:
+    def __init__(self, listener: socket.socket, owner: int, kind: Kind, settings: dict[str, str]) -> None:
         """`owner` is a pidfd of the process with which this one ends, `settings` are what the libraries have read."""
-        self._early = settings
+        self._kind, self._settings = kind, settings
         self._trainers: dict[socket.socket, int] = {}
         self._listener, self._owner = listener, owner
         self._ended, self._wakes = socket.socketpair()
@@ -89,11 +122,11 @@ class Forks:
         return None
 
     def _start(self, relay: socket.socket, asked: dict[str, Any], fds: list[int]) -> dict[str, Any] | None:
-        if early(asked["environment"]) != self._early:
+        if self._kind.settings(asked["environment"]) != self._settings:
             relay.send(b"0")
         elif trainer := os.fork():
             self._trainers[relay] = trainer
-            relay.send(b"1")
+            relay.send(struct.pack("=ci", b"1", trainer))
         else:
             self._become(asked, fds)
             return asked
@@ -102,8 +135,9 @@ class Forks:
         return None
 
     def _become(self, asked: dict[str, Any], fds: list[int]) -> None:
-        """Makes this fork what the relay's parent started."""
-        os.setsid()
+        """Makes this fork what was to be started."""
+        if asked["session"]:
+            os.setsid()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, asked["blocked"])
@@ -154,12 +188,20 @@ def _ended_child() -> int | None:
     return ended and ended.si_pid
 
 
+def _use_pythonpath() -> None:
+    """As Python does before all else."""
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    with suppress(ModuleNotFoundError):
+        importlib.import_module("sitecustomize")
+
+
 def main() -> None:
-    address, owner = Path(sys.argv[1]), os.pidfd_open(int(sys.argv[2]))
-    settings = early(dict(os.environ))
-    for library in LIBRARIES:
+    address, owner, kind = Path(sys.argv[1]), os.pidfd_open(int(sys.argv[2])), KINDS[sys.argv[3]]
+    settings = kind.settings(dict(os.environ))
+    sys.executable = str(address.with_name("bin") / "python")  # a supervisor starts its trainers with what it was then
+    for library in kind.libraries:
         importlib.import_module(library)
-    del sys.modules["mvprune_workers.trainer"]  # each fork runs it
+    del sys.modules[kind.again]
     gc.freeze()
     threads = list(Path("/proc/self/task").iterdir())
     assert len(threads) == 1, "an import started a thread, which a fork would not have"
@@ -167,14 +209,16 @@ def main() -> None:
         listener.bind(f"{address}.new")
         listener.listen(64)
         Path(f"{address}.new").rename(address)
-        asked = Forks(listener, owner, settings).serve()
+        asked = Forks(listener, owner, kind, settings).serve()
     if asked is None:
-        shutil.rmtree(address.parent)
+        shutil.rmtree(address.parent, ignore_errors=True)  # another one does so too
         return
-    if level := os.environ.get("TRANSFORMERS_VERBOSITY"):  # read once
-        transformers: Any = sys.modules["transformers"]
+    level, transformers = os.environ.get("TRANSFORMERS_VERBOSITY"), sys.modules.get("transformers")
+    if level and transformers:  # read once
         transformers.logging.set_verbosity(transformers.logging.log_levels[level])
-    _, *argv = asked["argv"]  # -P
+    if "PYTHONPATH" in kind.late:
+        _use_pythonpath()
+    argv = asked["argv"][asked["argv"][0] == "-P" :]
     if argv[0] == "-m":
         sys.argv = ["", *argv[2:]]
         runpy.run_module(argv[1], run_name="__main__", alter_sys=True)

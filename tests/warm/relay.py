@@ -1,4 +1,4 @@
-"""Stands for a trainer that is a fork of the warm process, or for a command of mvpctl that is one:
+"""Stands for a trainer or a supervisor that is a fork of a warm process, or for a command of mvpctl that is one:
 `python -I -S relay.py SOCKET PYTHON SHOWN -P -m MODULE …`, or `… -P SCRIPT …`.
 
 It gives the fork its descriptors, environment and folder, passes signals on, and ends as the fork ends. The fork ends
@@ -28,6 +28,7 @@ def main() -> None:
         "folder": os.getcwd(),  # noqa: PTH109
         "fds": fds,
         "blocked": list(blocked),
+        "session": True,
     }
     warm = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     forked = b"0"

@@ -23,6 +23,7 @@ from mvprune_workers.exits import ExitCode
 
 from ...neighbours import free_ports
 from ...waiting import PATIENCE, until
+from ...warm import fork
 from ...warm.python import warm_python
 
 ATTEMPT = "projects/p/jobs/j/attempts/1"
@@ -33,15 +34,7 @@ LIMITS = dict.fromkeys(("call", "claim", "complete", "flush", "checkpoint", "sto
 LIMITS["report_interval"] = 0.05
 Hook = Callable[[str, grpc.ServicerContext], None]
 FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")
-
-RUN = """
-import json, os, sys
-from mvprune_workers.limits import Limits
-from mvprune_workers.supervisor import main
-code = main([sys.executable, sys.argv[1]], Limits(**json.loads(sys.argv[2])))
-assert not {"torch", "transformers"} & set(sys.modules)
-os._exit(code)
-"""
+SUPERVISE = Path(__file__).with_name("supervise.py")
 
 
 class Service(worker_pb2_grpc.WorkerServiceServicer):
@@ -195,7 +188,7 @@ class Worker:
         self.stage = folder / "stage"
         self.stage.mkdir()
         self.output = folder / "stdout"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | fork.Fork | None = None
         (self.port,) = free_ports(1)
         self.target = f"127.0.0.1:{self.port}"
         self.listen()
@@ -209,15 +202,16 @@ class Worker:
     def start(self, model: str = "works", **limits: float) -> None:
         """Starts a supervisor whose trainer is the fake one."""
         self.service.spec.model = model
-        self._start([sys.executable, "-c", RUN, str(FAKE_TRAINER), json.dumps(LIMITS | limits)], {})
+        self._start(sys.executable, SUPERVISE, FAKE_TRAINER, json.dumps(LIMITS | limits))
 
     def start_real(self, models: Path, data: Path, **options: Any) -> None:
         """Starts the program as the control plane does."""
         self.start_real_with({"MVPRUNE_MODELS": str(models), "MVPRUNE_DATA": str(data)}, **options)
 
     def start_real_with(self, environment: dict[str, str], *, warm: bool = True) -> None:
-        """The same in another environment. Its trainer is a fork of a process that has imported torch, or a new one."""
-        self._start([str(warm_python()) if warm else sys.executable, "-m", "mvprune_workers"], environment)
+        """The same in another environment. It and its trainer are forks of processes that have imported all, or new."""
+        python = str(warm_python()) if warm else sys.executable
+        self._start(python, "-m", "mvprune_workers", environment=environment, warm=warm)
 
     def environment(self, more: dict[str, str]) -> dict[str, str]:
         """Of the supervisor."""
@@ -238,11 +232,15 @@ class Worker:
             **more,
         }
 
-    def _start(self, command: list[str], more: dict[str, str]) -> None:
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                command, env=self.environment(more), stdin=subprocess.DEVNULL, stdout=output
-            )
+    def _start(
+        self, python: str, *words: str | Path, environment: dict[str, str] | None = None, warm: bool = True
+    ) -> None:
+        environment = self.environment(environment or {})
+        with self.output.open("wb") as output, Path(os.devnull).open() as nothing:
+            fds = nothing.fileno(), output.fileno(), 2
+            self.process = fork.start(python, words, environment, fds) if warm else None
+            if self.process is None:
+                self.process = subprocess.Popen([python, *words], env=environment, stdin=nothing, stdout=output)
 
     def wait(self) -> ExitCode:
         assert self.process is not None
