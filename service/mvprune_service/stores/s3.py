@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.loaders import Loader, create_loader
+from botocore.session import get_session
 
 from mvprune_service.clock import SECOND, system_clock
 from mvprune_service.stores import multipart
@@ -219,9 +222,17 @@ class S3Store:
             raise StoreUnavailable(f"{self.url}: {error}") from error
 
 
+@functools.cache
+def _loader(folders: str | None) -> Loader:
+    """Reads how S3 is called, which takes 0.2 s, once for all stores."""
+    return create_loader(folders)
+
+
 def _client() -> S3Client:
     own_endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    session = boto3.session.Session()
+    core = get_session()
+    session = boto3.session.Session(botocore_session=core)
+    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
     return session.client(
         "s3",
         region_name=session.region_name or "us-east-1",
