@@ -28,11 +28,15 @@ pytestmark = [
 __all__ = ["steps"]  # a fixture
 
 
-@pytest.mark.parametrize("kind", ["packed", "parallel", "gated", "source", "after"])
-@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu", "silu"])
+KINDS = ("packed", "parallel", "gated", "source", "after")
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
+SHAPES = [(48, 100, 4, 2, 12), (64, 64, 4, 4, 16), (50, 33, 3, 1, 10), (96, 200, 2, 1, 96), (17, 7, 1, 1, 2)]
+
+
+# Each kind in each shape; each kind and each shape with each activation.
 @pytest.mark.parametrize(
-    ("hidden", "inner", "heads", "groups", "size"),
-    [(48, 100, 4, 2, 12), (64, 64, 4, 4, 16), (50, 33, 3, 1, 10), (96, 200, 2, 1, 96), (17, 7, 1, 1, 2)],
+    ("kind", "activation", "hidden", "inner", "heads", "groups", "size"),
+    [(kind, ACTIVATIONS[(i + j) % 4], *shape) for i, kind in enumerate(KINDS) for j, shape in enumerate(SHAPES)],
 )
 def test_a_step_is_the_formula(
     kind: str, activation: str, hidden: int, inner: int, heads: int, groups: int, size: int
