@@ -20,7 +20,7 @@ BOUNDARIES = {
     "schedule": "place",
     "submit": "submitted",
     "claim": "claim",
-    "heartbeat": "heartbeat",
+    "heartbeat": "heartbeats",
     "complete": "offer",
     "finalize": "publish",
     "cancel": "_change",
