@@ -1,5 +1,7 @@
-"""Which planted mistakes are found, in one process: `python -m tests.simulation.mistakes NAME=FIRST..LAST …` gives JSON,
-the first seed of each that fails. PYTHONHASHSEED must be 0, as for all histories."""
+"""Which planted mistakes are found, in one process: `python -m tests.simulation.mistakes NAME=FIRST..LAST …`.
+
+It prints JSON, the first seed of each that fails. PYTHONHASHSEED must be 0, as for all histories.
+"""
 
 from __future__ import annotations
 

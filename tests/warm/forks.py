@@ -1,8 +1,8 @@
 """A warm process: it has imported what processes of one kind import, and each of these is a fork of it.
 
 Run as `python -P forks.py SOCKET PID KIND` with the environment of such a process; it ends with the process PID. Each
-connection is that of a relay, or of a test (see fork.py), which sends JSON and file descriptors. The answer is one byte:
-whether there is a fork, whose number follows, and its end as a status of waitpid, or a process must be started.
+connection is that of a relay, or of a test (see fork.py), which sends JSON and file descriptors. The answer is one
+byte: whether there is a fork, whose number follows, and its end as a status of waitpid, or a process must be started.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Python for --worker-python whose trainers and supervisors import nothing: they are forks of two processes a session.
+"""A Python for --worker-python whose trainers and supervisors import nothing: forks of two processes a session.
 
     supervisor ── starts ──▶ bin/python -P -m mvprune_workers.trainer: relay.py ── asks ──▶ forks.py ──▶ trainer
 
@@ -33,7 +33,7 @@ NEED_TORCH = ("benchmark", "evaluate", "export", "push")
 
 @functools.cache
 def warm_python() -> Path:
-    """Its path. Starts the processes of which its trainers and supervisors are forks, unless they are of this session."""
+    """Its path. Starts the processes of which its trainers and supervisors are forks, unless this session has them."""
     in_worker = "PYTEST_XDIST_WORKER" in os.environ
     session = os.environ["PYTEST_XDIST_TESTRUNUID"] if in_worker else uuid.uuid4().hex
     owner = os.getppid() if in_worker else os.getpid()
