@@ -46,10 +46,19 @@ def write_description(folder: Path, model: Any, tokenizer: Any) -> None:
     config.quantization_config = {"quant_method": QUANT_METHOD, "version": VERSION}
     config.save_pretrained(folder)
     check_tensors(read_config(folder), {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()})
-    tokenizer.save_pretrained(folder)
-    compact_json(folder / TOKENIZER_FILE)
+    write_tokenizer(folder, tokenizer)
     write_generation(folder, model)
     write_vectors(folder, model)
+
+
+def write_tokenizer(folder: Path, tokenizer: Any) -> None:
+    """Writes a tokenizer's files, without the lengths to which its last call cut and padded: whether there was a call
+    depends on what is in the cache of tokens."""
+    if fast := getattr(tokenizer, "backend_tokenizer", None):
+        fast.no_truncation()
+        fast.no_padding()
+    tokenizer.save_pretrained(folder)
+    compact_json(folder / TOKENIZER_FILE)
 
 
 def description(model: Any) -> dict[str, Any]:

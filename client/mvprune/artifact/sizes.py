@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from mvprune.artifact.described import TOKENIZER_FILE, compact_json
+from mvprune.artifact.described import write_tokenizer
 from mvprune.artifact.values import rounded
 from mvprune.artifact.weights import Coding, tied_names, write_weights
 from mvprune.sources.model_config import CONFIG_FILE, WEIGHTS_FILE
@@ -39,7 +39,6 @@ def weights_bytes(tensors: Mapping[str, npt.NDArray[Any]], pruned: Collection[st
 def description_bytes(config: Any, tokenizer: Any) -> int:
     """Bytes of a model's configuration and of its tokenizer's files in an artifact."""
     with TemporaryDirectory(prefix="mvprune-") as folder:
-        tokenizer.save_pretrained(Path(folder))
-        compact_json(Path(folder) / TOKENIZER_FILE)
+        write_tokenizer(Path(folder), tokenizer)
         (Path(folder) / CONFIG_FILE).write_text(config.to_json_string())
         return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())

@@ -286,13 +286,14 @@ def test_what_describes_a_model_takes_as_many_bytes_as_was_said(saved: Path) -> 
     assert description_bytes(config, Tokenizer()) == sum((saved / name).stat().st_size for name in files)
 
 
-def test_the_tokenizer_is_stored_without_white_space(save: Callable[..., Path], tmp_path: Path) -> None:
-    """It is read as it was, by transformers."""
+def test_the_tokenizer_is_stored_without_white_space_and_lengths(save: Callable[..., Path], tmp_path: Path) -> None:
+    """It is read as it was, by transformers. What its last call was asked for is not in it."""
     model, words = bert(), {word: number for number, word in enumerate(["[UNK]", "[PAD]", "naïve", "“日本", "a b"])}
     fast = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
     fast.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=fast, unk_token="[UNK]", pad_token="[PAD]")
     tokenizer.save_pretrained(tmp_path / "plain")
+    tokenizer("naïve other", truncation=True, padding="max_length", max_length=2)
     folder = save(model, prune(model), tokenizer=tokenizer)
     before, after = (path / "tokenizer.json" for path in (tmp_path / "plain", folder))
     assert json.loads(after.read_text()) == json.loads(before.read_text())
