@@ -65,7 +65,8 @@ def test_the_tests_of_the_kernel_and_of_the_parts_pass(built: Built) -> None:
     tests = [Path(__file__).parents[1] / "runtime" / name for name in kernel]
     tests += [path for path in Path(__file__).parent.glob("test_*.py") if path.name != Path(__file__).name]
     seed = "--hypothesis-seed=0"  # as of the other tests, which take theirs from the conftest
-    options = ["-q", "--noconftest", "-p", "no:cacheprovider", seed]
+    first = "tests.unit.runtime.instruction_sets"  # before a test's imports load the ordinary library
+    options = ["-q", "--noconftest", "-p", first, "-p", "no:cacheprovider", seed]
     options += ["-m", "not slow", "-k", "not environment and not generate"]  # Python for the most part
     command = [sys.executable, "-m", "pytest", *options, *map(str, tests)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=built.environment)
