@@ -47,7 +47,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="module", autouse=True)
 def environment_of_a_file() -> Iterator[None]:
-    """What libraries set in the environment, as Ray and transformers' pipelines do, reaches no test of another file."""
+    """What libraries set in the environment, as pipelines of transformers do, reaches no test of another file."""
     before = dict(os.environ)
     yield
     for name in os.environ.keys() - before.keys():

@@ -24,7 +24,7 @@ struct Remembered {
   std::shared_ptr<const RememberedSource> source;  // that cross-attention attends to
 };
 
-// Texts that go on together. All have as many tokens.
+// Texts that go on together, copies of one: all have the same number of tokens, and the same capacity.
 using Batch = std::vector<Remembered*>;
 
 class Stack {
